@@ -1,0 +1,95 @@
+# Every target sets itself up on first use: a machine with Python >= 3.11 (and its venv module), make and git is enough.
+# Versions and hashes are in requirements/*.lock; a second run installs nothing.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+BIN := .venv/bin
+RUNNABLE := .venv/.runnable
+TESTABLE := .venv/.testable
+EVALUATION := .venv-evaluation/.runnable
+BENCH := .venv-bench/.runnable
+
+PIP_INSTALL := -m pip --disable-pip-version-check --no-input install --quiet
+# Hashes are checked, and nothing is resolved: each lock names every package. hatchling, which builds the editable install,
+# is in the lock too; that is why build isolation (which would fetch it again, unhashed) is off.
+LOCKED := $(PIP_INSTALL) --no-deps --require-hashes --only-binary :all: -r
+EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+
+CHECKED := $(wildcard src tests examples benchmarks evaluation)
+
+.PHONY: help demo test coverage lint format bench evaluate lock clean strace
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(RUNNABLE)  ## the refund desk, its worker killed again and again; the outside ledgers judge
+	@$(BIN)/milepost demo $(ARGS)
+
+test: coverage strace  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
+	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+coverage: $(TESTABLE)
+	$(BIN)/pytest tests/core --quiet --no-header --cov --cov-report=term-missing:skip-covered
+
+lint: $(TESTABLE)  ## style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CHECKED)
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pyright
+
+format: $(TESTABLE)  ## put the sources into the form that lint asks for
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BENCH)  ## one table: effects, steps and recovery, against bare SQLite commits and other engines
+	@.venv-bench/bin/python -m benchmarks $(ARGS)
+
+evaluate: $(EVALUATION)  ## AgentDojo's banking tasks, each killed once between started and outcome
+	@.venv-evaluation/bin/python -m evaluation $(ARGS)
+
+$(RUNNABLE): requirements/demo.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Milepost needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python $(LOCKED) $<
+	$(BIN)/python $(EDITABLE)
+	@touch $@
+
+$(TESTABLE): requirements/dev.lock $(RUNNABLE)
+	$(BIN)/python $(LOCKED) $<
+	@touch $@
+
+# Environments of their own: what they bring along must not decide which versions the package is tested with.
+.venv-%/.runnable: requirements/%.lock pyproject.toml
+	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python $(LOCKED) $<
+	.venv-$*/bin/python $(EDITABLE)
+	@touch $@
+
+strace:
+	@command -v strace >/dev/null || if [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends strace; \
+	else \
+	  echo 'The crash tests kill processes at system calls with strace: install it (apt-get install strace).' >&2; exit 1; \
+	fi
+
+# --universal: one lock for every Python from 3.11 on and both systems. No index address and no header with a command line:
+# a lock says what is wanted, never where one machine fetched it.
+COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-header pyproject.toml requirements/build.in
+
+lock: .venv-lock/bin/uv  ## write requirements/*.lock anew, after a change of dependencies (ARGS=--upgrade for newer ones)
+	$(COMPILE) $(ARGS) --extra demo --extra dev -o requirements/dev.lock
+	$(COMPILE) $(ARGS) --extra demo -c requirements/dev.lock -o requirements/demo.lock
+	$(COMPILE) $(ARGS) --extra evaluation -o requirements/evaluation.lock
+	$(COMPILE) $(ARGS) --extra bench -o requirements/bench.lock
+
+.venv-lock/bin/uv:
+	@$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python $(PIP_INSTALL) uv
+
+clean:  ## everything that was made: environments, caches, builds
+	rm -rf .venv .venv-* build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

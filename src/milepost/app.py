@@ -1,0 +1,508 @@
+"""The composition root: the only file that names concrete classes."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from decimal import Decimal
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from milepost.core.authority import Authority
+from milepost.core.budget import amounts
+from milepost.core.decide import Decision, decide, recover
+from milepost.core.duration import Duration, parse_ms, to_ms
+from milepost.core.lease import LEASE_MS
+from milepost.definitions.call import Finding
+from milepost.definitions.run import AttachedRun, Handle
+from milepost.definitions.secrets import from_environment
+from milepost.definitions.tools import Cost, Tool
+from milepost.definitions.workflows import Workflow
+from milepost.errors import (
+    EpochLost,
+    InvalidDeclaration,
+    InvalidValue,
+    NeedsPerson,
+    RunHeld,
+    StartConflict,
+    TookTooLong,
+    UnknownWorkflow,
+    Waiting,
+)
+from milepost.operations.inspection import Inspector
+from milepost.operations.verbs import Operator
+from milepost.runtime import driver, starting
+from milepost.runtime.attached import HostRun
+from milepost.runtime.clock import Clock
+from milepost.runtime.engine import Engine
+from milepost.runtime.handles import RunHandle, waiting_of
+from milepost.runtime.worker import Worker
+from milepost.stores.api import Create, RunRow, Store
+from milepost.stores.sqlite.store import SqliteStore
+
+R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
+SETTLED = frozenset({"done", "failed", "cancelled", "killed", "blocked"})
+PERSON = frozenset({"approval", "authority", "budget", "person"})
+PERSON_POLL_S = 0.05
+
+
+def open_store(url: str, *, create: bool = False) -> Store:
+    """Open the store that a URL names. Raises InvalidDeclaration for a scheme that this version does not have."""
+    scheme, found, place = url.partition(":///")
+    if not found or scheme != "sqlite" or not place:
+        why = f"store {url!r}: write it like sqlite:///milepost.db (relative) or sqlite:////var/lib/milepost.db (absolute)"
+        raise InvalidDeclaration(why)
+    return SqliteStore(place, create=create)
+
+
+class App:
+    """A store, and the workflows and tools that this program knows. Opens nothing until it is entered.
+
+    `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is the
+    one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        workflows: Sequence[Workflow[Any, Any]] = (),
+        tools: Sequence[Tool[..., Any]] = (),
+        resources: Mapping[type[Any], Callable[[], AbstractAsyncContextManager[Any]]] | None = None,
+        secrets: Callable[[str], str] | None = None,
+        policy: str | None = None,
+        clock: Clock | None = None,
+        lease: Duration = f"{LEASE_MS}ms",
+    ) -> None:
+        self.store = store
+        self._workflows = tuple(workflows)
+        self._tools = tuple(tools)
+        self._resources = dict(resources or {})
+        self._secrets = secrets or from_environment
+        self._clock = clock
+        self._lease_ms = parse_ms(lease)
+        self._engine: Engine | None = None
+        self._worker: Worker | None = None
+        self._working: asyncio.Task[None] | None = None
+        if policy is not None:
+            why = "policy files are not part of this version: leave policy= out, and use scopes= and approval= on tools"
+            raise InvalidDeclaration(why)
+        self._check()
+
+    def _check(self) -> None:
+        names: set[str] = set()
+        for workflow in self._workflows:
+            if workflow.name in names:
+                why = f"two workflows are named {workflow.name!r}. Rename one, or list it once."
+                raise InvalidDeclaration(why)
+            names.add(workflow.name)
+            _ = workflow.first
+            for tool in workflow.tools.values():
+                _check_tool(tool)
+        for tool in self._tools:
+            _check_tool(tool)
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow[Any, Any]]:
+        """The registered workflows by name."""
+        return {workflow.name: workflow for workflow in self._workflows}
+
+    # ------------------------------------------------------------ opening
+
+    async def __aenter__(self) -> Self:
+        await self._open(drives=True)
+        self._worker = Worker(self._need_engine())
+        self._working = asyncio.get_running_loop().create_task(self._worker.run(), name="milepost-worker")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        try:
+            if self._worker is not None and self._working is not None:
+                await self._worker.drain()
+                await self._working
+        finally:
+            await self._close()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[App]:  # type: ignore[override]
+        """Open the app to start, look and send, without driving anything."""
+        await self._open(drives=False)
+        try:
+            yield self
+        finally:
+            await self._close()
+
+    async def serve(self, stop: asyncio.Event, *, together: int, grace: Duration) -> None:
+        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed."""
+        await self._open(drives=True)
+        try:
+            worker = Worker(self._need_engine(), together=together)
+            working = asyncio.get_running_loop().create_task(worker.run())
+            stopping = asyncio.get_running_loop().create_task(stop.wait())
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            await worker.drain(parse_ms(grace) / 1000)
+            await working
+        finally:
+            await self._close()
+
+    async def _open(self, *, drives: bool) -> None:
+        if self._engine is not None:
+            why = "this app is open already: enter it once, or make a second App"
+            raise InvalidDeclaration(why)
+        engine = Engine(
+            open_store(self.store, create=True),
+            workflows=self._workflows,
+            tools=self._tools,
+            resources=self._resources,
+            secrets=self._secrets,
+            clock=self._clock,
+            lease_ms=self._lease_ms,
+        )
+        try:
+            await engine.open(drives=drives)
+        except BaseException:
+            engine.store.close()
+            raise
+        self._engine = engine
+
+    async def _close(self) -> None:
+        engine, self._engine = self._engine, None
+        self._worker = self._working = None
+        if engine is not None:
+            try:
+                await engine.close()
+            finally:
+                engine.store.close()
+
+    def _need_engine(self) -> Engine:
+        if self._engine is None:
+            why = "the app is not open: use it inside 'async with app' or 'async with app.client()'"
+            raise InvalidDeclaration(why)
+        return self._engine
+
+    # ------------------------------------------------------------ the bridge for scripts
+
+    @overload
+    def run(
+        self,
+        workflow: Workflow[None, R],
+        /,
+        *,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+        timeout: Duration | None = None,
+    ) -> R: ...
+    @overload
+    def run(
+        self,
+        workflow: Workflow[I, R],
+        input: I,
+        /,
+        *,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+        timeout: Duration | None = None,
+    ) -> R: ...
+    def run(
+        self, workflow: Workflow[Any, R], input: Any = None, /, *, timeout: Duration | None = None, **options: Any
+    ) -> R:
+        """Start a run, or find the one that `key` names, drive it and its children here, and return its result.
+
+        Waits for time, signals, breakers and reconciliation. Raises NeedsPerson, with the commands to type, where only a
+        person helps; RunFailed, RunCancelled, RunKilled or RunBlocked where it ended otherwise; TookTooLong after
+        `timeout`; StartConflict for a key with other input. Call it from plain code, not inside an event loop.
+        """
+        return asyncio.run(self._run(workflow, input, timeout, options))
+
+    async def _run(
+        self, workflow: Workflow[Any, R], given: Any, timeout: Duration | None, options: Mapping[str, Any]
+    ) -> R:
+        await self._open(drives=True)
+        engine = self._need_engine()
+        engine.family = set()
+        worker = Worker(engine, poll_s=PERSON_POLL_S)
+        working = None
+        try:
+            handle = await self.start(workflow, given, **options)
+            engine.family.add(handle.id)
+            working = asyncio.get_running_loop().create_task(worker.run())
+            seconds = None if timeout is None else parse_ms(timeout) / 1000
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._until_settled(engine, handle.id, working)
+            except TimeoutError:
+                row = await engine.store.run(handle.id)
+                raise TookTooLong(handle.id, row.status) from None
+            return await handle.result()
+        finally:
+            await worker.drain()
+            if working is not None:
+                await asyncio.wait([working])
+                if not working.cancelled():
+                    working.exception()
+            await self._close()
+
+    async def _until_settled(self, engine: Engine, run_id: str, working: asyncio.Task[None]) -> None:
+        while True:
+            watching = engine.watch(run_id)
+            row = await engine.store.run(run_id)
+            if row.status in SETTLED:
+                return
+            waiting = await self._person(engine, run_id, row)
+            if waiting is not None:
+                raise NeedsPerson(run_id, waiting)
+            if working.done():
+                working.result()
+                return
+            await asyncio.wait([watching, working], timeout=PERSON_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _person(self, engine: Engine, run_id: str, row: RunRow) -> Waiting | None:
+        """Return what needs a person, when nothing of the run or its children can move without one."""
+        if row.status != "parked" or row.owner is not None or (row.due is not None and row.due <= engine.clock.now()):
+            return None
+        if row.reason in PERSON or (row.reason == "unknown" and row.ask and row.until is None):
+            return waiting_of(row)
+        if row.reason != "child":
+            return None
+        family = engine.family or set()
+        for child in sorted(family - {run_id}):
+            below = await engine.store.run(child)
+            waiting = await self._person(engine, child, below)
+            if waiting is not None:
+                return waiting
+            if below.status == "blocked":
+                return Waiting("child", None, f"milepost show {child}")
+        return None
+
+    # ------------------------------------------------------------ starting and looking
+
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[None, R],
+        /,
+        *,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+    ) -> Handle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[I, R],
+        input: I,
+        /,
+        *,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+    ) -> Handle[R]: ...
+    async def start(
+        self,
+        workflow: Workflow[Any, R],
+        input: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+    ) -> Handle[R]:
+        """Start a run durably and return its handle. With a `key`, the same key and input give the same run.
+
+        Raises StartConflict for a key that was used with other input or another workflow, InvalidValue for an input that
+        cannot be stored or a budget that is no amount, UnknownWorkflow for one that this app does not register.
+        """
+        engine = self._need_engine()
+        if engine.workflows.get(workflow.name) is not workflow:
+            raise UnknownWorkflow(workflow.name)
+        now = engine.clock.now()
+        new = starting.new_run(
+            engine,
+            workflow,
+            workflow.input.write(input),
+            run_id=uuid.uuid4().hex[:20],
+            key=key,
+            authority=(authority or Authority("")).granted(now),
+            budget=_amounts(budget),
+            tags=tags,
+            deadline=_moment(deadline, now),
+        )
+        created = await engine.writer.durable(Create(new))
+        if (created.workflow, created.digest) != (new.workflow, new.digest):
+            how = "with other input" if created.workflow == new.workflow else f"of workflow {created.workflow!r}"
+            raise StartConflict(key or "", created.id, f"started {how}")
+        engine.woken.set()
+        return RunHandle(engine, created.id, workflow)
+
+    @overload
+    def handle(self, run_id: str, /) -> Handle[Any]: ...
+    @overload
+    def handle(self, run_id: str, workflow: Workflow[Any, R], /) -> Handle[R]: ...
+    def handle(self, run_id: str, workflow: Workflow[Any, Any] | None = None, /) -> Handle[Any]:
+        """Return the handle of a run by its id."""
+        return RunHandle(self._need_engine(), run_id, workflow)
+
+    @property
+    def inspect(self) -> Inspector:
+        """The read API over this app's store."""
+        return Inspector(self._need_engine().store)
+
+    async def plan(self, run_id: str) -> Decision:
+        """Return what recovery would do next with a run, without doing it. Raises UnknownRun, Damaged."""
+        engine = self._need_engine()
+        full = await engine.store.resolve_id(run_id)
+        session = await driver.read(engine, await engine.store.tail(full))
+        session.dead = frozenset(
+            attempt.owner
+            for effect in session.state.unsettled()
+            for attempt in effect.doubt.attempts
+            if attempt.owner and engine.is_dead(attempt.owner)
+        )
+        row = await engine.store.run(full)
+        recovered = recover(session.state, session.world()) if row.owner is None or engine.is_dead(row.owner) else []
+        for entry in recovered:
+            session.state.apply(entry)
+        decision = decide(session.state, session.world())
+        return Decision((*recovered, *decision.append), decision.perform)
+
+    # ------------------------------------------------------------ verbs
+
+    def _operator(self) -> Operator:
+        engine = self._need_engine()
+
+        async def write(operation: Any) -> Any:
+            answer = await engine.writer.durable(operation)
+            engine.woken.set()
+            return answer
+
+        return Operator(engine.store, write, engine.clock.now)
+
+    async def send(self, run_id: str, name: str, value: object, /, *, id: str | None = None) -> None:
+        """Send a signal to a run; the same `id` a second time is the same signal. Raises UnknownRun, WrongStatus."""
+        await self._operator().send(run_id, name, value, id=id)
+
+    async def cancel(self, run_id: str, /, *, why: str) -> None:
+        """Let a run finish what is in flight and start nothing new. Raises UnknownRun, WrongStatus."""
+        await self._operator().cancel(run_id, why=why)
+
+    async def kill(self, run_id: str, /, *, why: str) -> Sequence[str]:
+        """Stop a run and its descendants now; return the paths whose outcome is left unknown."""
+        return [path for _, path in await self._operator().kill(run_id, why=why)]
+
+    async def grant(
+        self, run_id: str, /, *, by: str, scopes: Iterable[str] = (), budget: Cost | None = None
+    ) -> None:
+        """Give a run further scopes or money. Raises UnknownRun, InvalidValue."""
+        await self._operator().grant(run_id, by=by, scopes=scopes, budget=budget)
+
+    async def resolve(self, run_id: str, path: str, finding: Finding[Any], /, *, by: str, why: str) -> None:
+        """Settle an unknown effect on a person's word. Raises UnknownRun, UnknownStep."""
+        await self._operator().resolve(run_id, path, finding, by=by, why=why)
+
+    async def approve(self, approval_id: str, /, *, by: str) -> None:
+        """Approve exactly one effect, once. Raises UnknownApproval."""
+        await self._operator().approve(approval_id, by=by)
+
+    async def deny(self, approval_id: str, /, *, by: str, why: str) -> None:
+        """Deny exactly one effect. Raises UnknownApproval."""
+        await self._operator().deny(approval_id, by=by, why=why)
+
+    async def retry(self, run_id: str, /, *, by: str, why: str = "") -> None:
+        """Re-enter the failed segment of a run, keeping its finished steps. Raises UnknownRun, WrongStatus."""
+        await self._operator().retry(run_id, by=by, why=why)
+
+    # ------------------------------------------------------------ attached runs
+
+    @asynccontextmanager
+    async def attach(  # type: ignore[override]
+        self, *, key: str, authority: Authority | None = None, budget: Cost | None = None
+    ) -> AsyncIterator[AttachedRun]:
+        """Open the attached run that `key` names, or begin it, and hold it while the block runs.
+
+        Opens the app if it is not open. Raises RunHeld while another living process holds it.
+        """
+        opened = self._engine is None
+        if opened:
+            await self._open(drives=True)
+        engine = self._need_engine()
+        try:
+            run = await self._attached(engine, key, authority, budget)
+            try:
+                yield run
+            finally:
+                session = engine.sessions.pop(run.id, None)
+                if session is not None and session.dropped is None:
+                    await driver.let_go(session)
+        finally:
+            if opened:
+                await self._close()
+
+    async def _attached(
+        self, engine: Engine, key: str, authority: Authority | None, budget: Cost | None
+    ) -> HostRun:
+        now = engine.clock.now()
+        new = starting.new_run(
+            engine,
+            None,
+            b"null",
+            run_id=uuid.uuid4().hex[:20],
+            key=key,
+            authority=(authority or Authority("")).granted(now),
+            budget=_amounts(budget),
+        )
+        created = await engine.writer.durable(Create(new))
+        row = await engine.store.run(created.id)
+        if row.owner is not None and not any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
+            raise RunHeld(created.id, row.owner)
+        try:
+            session = await driver.claim(engine, created.id, row.owner)
+        except EpochLost as error:
+            row = await engine.store.run(created.id)
+            raise RunHeld(created.id, row.owner or "another process") from error
+        run = HostRun(session)
+        data, known = await starting.state_bytes(
+            engine, created.id, session.state.state, session.state.state_root
+        )
+        session.known_chunks = known
+        run.load(data)
+        await driver.take_inbox(session)
+        return run
+
+
+def _check_tool(tool: Tool[..., Any]) -> None:
+    if tool.effect == "queryable" and tool.reconciler is None:
+        why = f"tool {tool.name} is queryable but has no reconciler: declare one with @{tool.name}.reconcile"
+        raise InvalidDeclaration(why)
+
+
+def _amounts(budget: Cost | None) -> dict[str, Decimal]:
+    try:
+        return amounts(budget)
+    except ValueError as error:
+        what = "budget"
+        raise InvalidValue(what, str(error)) from error
+
+
+def _moment(deadline: Duration | datetime | None, now: int) -> int | None:
+    if deadline is None:
+        return None
+    return to_ms(deadline) if isinstance(deadline, datetime) else now + parse_ms(deadline)

@@ -1,0 +1,413 @@
+"""What is true of a run: `fold(boundary, entries)`, one entry at a time through `apply`.
+
+`RunState` is changed by `apply` and by nothing else, so that a run in memory and a run just loaded are the same thing.
+Entries that contradict what is already known are a defect or a forgery, and are refused (IllegalOutcome, Diverged).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import entries as e
+from milepost.core.approval import Approval
+from milepost.core.budget import Ledger
+from milepost.core.outcome import Attempt, change
+from milepost.core.steps import ChildStart, ChildWait, Effect, Read, Receive, Sleep, Step, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ENDED = frozenset({"done", "failed", "cancelled", "killed"})
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run as its record says it is."""
+
+    run: str
+    status: str = "ready"
+    about_digest: str = ""
+    manifest_digest: str = ""
+    epoch: int = 0
+    owner: str = ""
+    owners: dict[int, str] = field(default_factory=dict)
+    visit: int = 0
+    segment: str | None = None
+    state: msgspec.Raw = field(default_factory=msgspec.Raw)
+    state_root: str | None = None
+    visits: dict[str, int] = field(default_factory=dict)
+    finished_segment: str | None = None
+    finished: tuple[e.Marker, ...] = ()
+    steps: dict[str, Step] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    scopes: tuple[str, ...] = ()
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    signals: list[e.Signal] = field(default_factory=list)
+    children: dict[str, str] = field(default_factory=dict)
+    child_results: dict[str, e.ChildEnded] = field(default_factory=dict)
+    cancel: tuple[str, str] | None = None
+    segment_attempt: int = 0
+    generation: int = 0
+    retry_at: int | None = None
+    code: str = ""
+    why: str = ""
+    result: msgspec.Raw | None = None
+    result_root: str | None = None
+    waits_for: str = ""
+    until: int | None = None
+    ask: str = ""
+    seq: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run will start nothing more by itself."""
+        return self.status in ENDED
+
+    def effects(self) -> Iterable[Effect]:
+        """Yield the effects of the current visit, in the order they were recorded."""
+        return (step for step in self.steps.values() if type(step) is Effect)
+
+    def unsettled(self) -> list[Effect]:
+        """Return the effects whose outcome is started or unknown."""
+        return [step for step in self.effects() if step.open]
+
+    def apply(self, entry: e.Entry) -> None:
+        """Change the state as the entry says. Raises IllegalOutcome for a transition that is not in the table."""
+        self.seq += 1
+        rule = _RULES.get(type(entry))
+        if rule is not None:
+            rule(self, entry)
+
+
+def fold(run: str, entries: Iterable[e.Entry]) -> RunState:
+    """Return the state of a run from its latest boundary and what follows it."""
+    state = RunState(run)
+    for entry in entries:
+        state.apply(entry)
+    return state
+
+
+def _boundary(s: RunState, boundary: e.Boundary) -> None:
+    s.about_digest, s.manifest_digest = boundary.about, boundary.manifest
+    s.visit, s.segment = boundary.visit, boundary.segment
+    s.state, s.state_root = boundary.state, boundary.state_root
+    s.visits = dict(boundary.visits)
+    s.finished_segment, s.finished = boundary.finished_segment, boundary.finished
+    s.steps = {}
+    s.approvals = {}
+    s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
+    s.signals = list(boundary.signals)
+    s.children = dict(boundary.children)
+    s.cancel = boundary.cancel
+    s.epoch = max(s.epoch, boundary.epoch)
+    s.owner = boundary.owner or s.owner
+    s.segment_attempt = s.generation = 0
+    s.retry_at = None
+
+
+def _created(s: RunState, entry: e.RunCreated) -> None:
+    _boundary(s, entry.boundary)
+    s.status = "ready"
+
+
+def _checkpointed(s: RunState, entry: e.Checkpointed) -> None:
+    results = s.child_results
+    _boundary(s, entry.boundary)
+    s.child_results = {child: ended for child, ended in results.items() if child in s.children}
+    if s.status in {"ready", "parked"}:
+        s.status = "running"
+
+
+def _claimed(s: RunState, entry: e.Claimed) -> None:
+    s.epoch, s.owner = entry.epoch, entry.owner
+    s.owners[entry.epoch] = entry.owner
+    if s.status in {"ready", "parked", "running"}:
+        s.status = "running"
+
+
+def _plan(s: RunState, plan: e.EffectPlanned) -> Effect:
+    effect = Effect(
+        plan.step, plan.path, plan.tool, plan.version, plan.effect, plan.digest, plan.args, plan.key, plan.once
+    )
+    s.steps[plan.step] = effect
+    return effect
+
+
+def _effect(s: RunState, step: str) -> Effect:
+    found = s.steps[step]
+    assert type(found) is Effect, step
+    return found
+
+
+def _attempt(effect: Effect, number: int) -> Attempt:
+    return effect.doubt.attempts[number - 1]
+
+
+def _started(s: RunState, entry: e.EffectStarted) -> None:
+    effect = _plan(s, entry.plan) if entry.plan is not None else _effect(s, entry.step)
+    if entry.resend:
+        effect.outcome = change(effect.outcome, "resend")
+    elif effect.outcome == "failed":
+        effect.outcome = change(effect.outcome, "retry", final=effect.final)
+        effect.doubt.absences, effect.doubt.asks = [], 0
+    else:
+        effect.outcome = change(effect.outcome, "start")
+    owner = s.owners.get(entry.epoch, s.owner)
+    effect.doubt.attempts.append(Attempt(entry.attempt, entry.at, entry.epoch, owner))
+    effect.doubt.ask_at = 0
+    effect.retry_at = None
+    if entry.reserve:
+        s.ledger.reserve(entry.step, entry.reserve)
+    if entry.approval is not None:
+        effect.approval = entry.approval
+        s.approvals[entry.approval].verdict = "used"
+
+
+def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
+    effect = _effect(s, entry.step)
+    effect.outcome = change(effect.outcome, "confirm")
+    effect.result, effect.by, effect.external = entry.result, entry.by, entry.external
+    effect.final, effect.why = True, entry.why
+    s.ledger.settle(entry.step, entry.spent)
+    if 0 < entry.attempt <= effect.attempt:
+        attempt = _attempt(effect, entry.attempt)
+        attempt.settled = "returned"
+        attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
+    if any(attempt.settled == "absent" for attempt in effect.doubt.attempts):
+        effect.verify_from = entry.at  # asked once more before the boundary: the absent one may have landed after all
+
+
+def _failed(s: RunState, entry: e.EffectFailed) -> None:
+    effect = _effect(s, entry.step)
+    effect.outcome = change(effect.outcome, "fail")
+    effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
+    effect.retry_at, effect.by = entry.retry_at, entry.by
+    for attempt in effect.doubt.attempts:
+        if not attempt.settled:
+            attempt.settled = entry.reason if entry.reason in {"not_sent", "rejected"} else "absent"  # type: ignore[assignment]
+        attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
+    if entry.final:
+        s.ledger.settle(entry.step, entry.spent or {})
+
+
+def _attempt_settled(s: RunState, entry: e.AttemptSettled) -> None:
+    effect = _effect(s, entry.step)
+    attempt = _attempt(effect, entry.attempt)
+    attempt.settled = entry.reason  # type: ignore[assignment]
+    attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
+    effect.outcome = change(effect.outcome, "lose")
+    effect.why = entry.why
+
+
+def _unknown(s: RunState, entry: e.EffectUnknown) -> None:
+    effect = _effect(s, entry.step)
+    effect.outcome = change(effect.outcome, "lose")
+    effect.why = entry.why
+    attempt = _attempt(effect, entry.attempt)
+    attempt.died = entry.died
+    if attempt.quiet_at is None:  # fixed once: marking it again at each claim would never end
+        attempt.quiet_at = entry.quiet_at
+
+
+def _quieted(s: RunState, entry: e.AttemptQuieted) -> None:
+    attempt = _attempt(_effect(s, entry.step), entry.attempt)
+    attempt.died = attempt.died or entry.died
+    if attempt.quiet_at is None:
+        attempt.quiet_at = entry.quiet_at
+
+
+def _finding(s: RunState, entry: e.FindingRecorded) -> None:
+    effect = _effect(s, entry.step)
+    effect.doubt.asks += 1
+    effect.doubt.ask_at = entry.ask_at
+    if entry.answer == "did_not_happen":
+        effect.doubt.absences.append(entry.at)
+    if effect.outcome == "confirmed":
+        effect.verify_from = None
+
+
+def _person(s: RunState, entry: e.PersonNeeded) -> None:
+    _effect(s, entry.step).doubt.person = entry.why
+
+
+def _contradicted(s: RunState, entry: e.Contradicted) -> None:
+    found = s.steps.get(entry.step)
+    if type(found) is Effect:
+        found.outcome = change(found.outcome, "contradict")
+        found.contradicted, found.verify_from = True, None
+        found.doubt.person = entry.evidence
+
+
+def _credential(s: RunState, entry: e.CredentialUsed) -> None:
+    _effect(s, entry.step).credentials[entry.name] = entry.fingerprint
+
+
+def _read_returned(s: RunState, entry: e.ReadReturned) -> None:
+    s.steps[entry.step] = Read(entry.path, entry.tool, entry.digest, "returned", entry.result)
+
+
+def _read_failed(s: RunState, entry: e.ReadFailed) -> None:
+    status = "failed" if entry.retry_at is None else "retrying"
+    s.steps[entry.step] = Read(
+        entry.path, entry.tool, entry.digest, status, None, entry.why, entry.attempt, entry.retry_at
+    )
+
+
+def _read_cancelled(s: RunState, entry: e.ReadCancelled) -> None:
+    s.steps[entry.step] = Read(entry.path, entry.tool, entry.digest, "cancelled")
+
+
+def _value(s: RunState, entry: e.ValueRecorded) -> None:
+    s.steps[entry.step] = Value(entry.kind, entry.value)
+
+
+def _sleep(s: RunState, entry: e.SleepStarted) -> None:
+    s.steps[entry.step] = Sleep(entry.until)
+
+
+def _slept(s: RunState, entry: e.SleepEnded) -> None:
+    sleep = s.steps[entry.step]
+    assert type(sleep) is Sleep
+    sleep.ended = True
+
+
+def _awaited(s: RunState, entry: e.SignalAwaited) -> None:
+    s.steps[entry.step] = Receive(entry.name, entry.until)
+
+
+def _sent(s: RunState, entry: e.SignalSent) -> None:
+    s.signals.append(entry.signal)
+
+
+def _received(s: RunState, entry: e.SignalReceived) -> None:
+    receive = s.steps[entry.step]
+    assert type(receive) is Receive
+    receive.taken, receive.id, receive.value = True, entry.id, entry.value
+    if entry.id is not None:
+        taken = next(i for i, signal in enumerate(s.signals) if (signal.name, signal.id) == (entry.name, entry.id))
+        del s.signals[taken]
+
+
+def _child_started(s: RunState, entry: e.ChildStarted) -> None:
+    s.steps[entry.step] = ChildStart(entry.child, entry.workflow, entry.digest)
+    s.children[entry.child] = "running"
+
+
+def _child_ended(s: RunState, entry: e.ChildEnded) -> None:
+    s.children[entry.child] = entry.status
+    s.child_results[entry.child] = entry
+
+
+def _child_awaited(s: RunState, entry: e.ChildAwaited) -> None:
+    s.steps[entry.step] = ChildWait(entry.child)
+
+
+def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
+    s.approvals[entry.id] = Approval(entry.id, entry.step, entry.tool_version, entry.digest, entry.at)
+
+
+def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
+    approval = s.approvals[entry.id]
+    approval.verdict = "approved" if entry.approved else "denied"
+    approval.by, approval.why = entry.by, entry.why
+
+
+def _widened(s: RunState, entry: e.Widened) -> None:
+    s.scopes = tuple(sorted({*s.scopes, *entry.scopes}))
+    s.ledger.grant(entry.budget)
+
+
+def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
+    s.cancel = s.cancel or (entry.by, entry.why)
+
+
+def _reopen_failed(s: RunState) -> None:
+    # What failed did not happen, so the segment may ask for it again, or for something else: a new effect, a new key.
+    s.generation += 1
+    for step, record in list(s.steps.items()):
+        failed_effect = type(record) is Effect and record.outcome == "failed" and not record.contradicted
+        failed_read = type(record) is Read and record.status in {"failed", "retrying"}
+        if failed_effect or failed_read:
+            del s.steps[step]
+    asked = {record.approval for record in s.effects()} | {a.id for a in s.approvals.values() if a.step in s.steps}
+    s.approvals = {id_: approval for id_, approval in s.approvals.items() if id_ in asked}
+
+
+def _segment_failed(s: RunState, entry: e.SegmentFailed) -> None:
+    s.segment_attempt, s.retry_at, s.why = entry.attempt, entry.retry_at, entry.why
+    _reopen_failed(s)
+
+
+def _retried(s: RunState, _: e.Retried) -> None:
+    s.status, s.code, s.why = "ready", "", ""
+    s.segment_attempt, s.retry_at = 0, None
+    for effect in s.effects():
+        effect.contradicted = False
+    _reopen_failed(s)
+
+
+def _parked(s: RunState, entry: e.RunParked) -> None:
+    if not s.ended and s.status != "blocked":
+        s.status = "parked"
+    s.waits_for, s.until, s.ask = entry.reason, entry.until, entry.ask
+
+
+def _stopped(s: RunState, entry: e.RunStopped) -> None:
+    s.status, s.code, s.why = entry.status, entry.code, entry.why
+    s.epoch = max(s.epoch, entry.epoch)
+    if entry.status == "killed":
+        for effect in s.effects():
+            if effect.outcome == "started":
+                effect.outcome = change(effect.outcome, "lose")
+                effect.why = "the run was killed while it was in flight"
+
+
+def _done(s: RunState, entry: e.RunDone) -> None:
+    _boundary(s, entry.boundary)
+    s.status, s.result, s.result_root = "done", entry.result, entry.result_root
+
+
+_RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
+    e.RunCreated: _created,
+    e.Claimed: _claimed,
+    e.EffectPlanned: lambda s, entry: _ignore(_plan(s, entry)),
+    e.EffectStarted: _started,
+    e.EffectConfirmed: _confirmed,
+    e.EffectFailed: _failed,
+    e.AttemptSettled: _attempt_settled,
+    e.EffectUnknown: _unknown,
+    e.AttemptQuieted: _quieted,
+    e.FindingRecorded: _finding,
+    e.PersonNeeded: _person,
+    e.Contradicted: _contradicted,
+    e.CredentialUsed: _credential,
+    e.ReadReturned: _read_returned,
+    e.ReadFailed: _read_failed,
+    e.ReadCancelled: _read_cancelled,
+    e.ValueRecorded: _value,
+    e.SleepStarted: _sleep,
+    e.SleepEnded: _slept,
+    e.SignalAwaited: _awaited,
+    e.SignalSent: _sent,
+    e.SignalReceived: _received,
+    e.ChildStarted: _child_started,
+    e.ChildEnded: _child_ended,
+    e.ChildAwaited: _child_awaited,
+    e.ApprovalAsked: _asked,
+    e.ApprovalAnswered: _answered,
+    e.Widened: _widened,
+    e.CancelAsked: _cancel_asked,
+    e.Checkpointed: _checkpointed,
+    e.SegmentFailed: _segment_failed,
+    e.Retried: _retried,
+    e.RunParked: _parked,
+    e.RunStopped: _stopped,
+    e.RunDone: _done,
+}
+
+
+def _ignore(_: object) -> None:
+    """Drop a result, so that a rule returns None."""

@@ -1,0 +1,250 @@
+"""The one read API: what every surface shows of runs comes from here, and nothing else reads the store for display."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import chunks, codec
+from milepost.core import entries as e
+from milepost.core.chain import verify
+from milepost.core.chunks import digest_of
+from milepost.core.state import RunState, fold
+from milepost.core.steps import Effect
+from milepost.errors import Damaged, MilepostError
+from milepost.stores.api import Query
+
+if TYPE_CHECKING:
+    from milepost.stores.api import ApprovalRow, OpenEffect, RunRow, Store, Switch, WorkerRow
+
+
+@dataclass(frozen=True, slots=True)
+class EffectView:
+    """One effect of a run's current segment, or one that is open. `started_at` is in milliseconds since 1970."""
+
+    run_id: str
+    path: str
+    tool: str
+    effect: str
+    outcome: str
+    attempt: int
+    started_at: int | None
+    why: str
+    person: str
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """Everything the record says of a run now: stage, finished work, pending work, unresolved outcomes."""
+
+    row: RunRow
+    about: e.About
+    manifest: dict[str, Any]
+    state: Any
+    stage: str | None
+    finished: list[tuple[str, str]]
+    effects: list[EffectView]
+    approvals: list[ApprovalRow]
+    granted: dict[str, str]
+    spent: dict[str, str]
+    reserved: dict[str, str]
+    children: dict[str, str]
+    result: Any
+    waits_for: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One journal entry as people read it. `at` is in milliseconds since 1970."""
+
+    seq: int
+    at: int
+    name: str
+    fields: dict[str, Any]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The outcome of checking one run: how many entries and chunks were read, and what is wrong, if anything."""
+
+    run_id: str
+    entries: int
+    chunks: int
+    damage: str | None
+
+
+class Inspector:
+    """Reads one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def runs(self, query: Query) -> list[RunRow]:
+        """Return the runs that fit, newest first."""
+        return await self._store.runs(query)
+
+    async def counts(self) -> dict[str, int]:
+        """Return how many runs there are by status."""
+        return await self._store.counts()
+
+    async def id(self, prefix: str) -> str:
+        """Return the run id that a prefix means. Raises UnknownRun."""
+        return await self._store.resolve_id(prefix)
+
+    async def journal(self, run_id: str) -> list[Line]:
+        """Return a run's entries, verified. Raises UnknownRun, Damaged."""
+        genesis, stored, head = await self._store.chain(run_id)
+        verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
+        lines = []
+        for one in stored:
+            entry = codec.decode(one.body)
+            fields = msgspec.json.decode(one.body)
+            fields.pop("entry")
+            lines.append(Line(one.seq, fields.pop("at"), codec.name_of(entry), fields, one.hash.hex()))
+        return lines
+
+    async def detail(self, run_id: str) -> RunDetail:
+        """Return all that the record says of a run now. Raises UnknownRun, Damaged."""
+        row = await self._store.run(run_id)
+        state = await self._state(run_id)
+        about = msgspec.json.decode(await self._chunk(run_id, state.about_digest), type=e.About)
+        manifest = msgspec.json.decode(await self._chunk(run_id, state.manifest_digest))
+        own = [approval for approval in await self._store.approvals() if approval.run_id == run_id]
+        result = None if state.result is None else msgspec.json.decode(await self._value(run_id, state.result))
+        reserved: dict[str, Any] = {}
+        for cost in state.ledger.reserved.values():
+            for unit, amount in cost.items():
+                reserved[unit] = reserved.get(unit, 0) + amount
+        return RunDetail(
+            row=row,
+            about=about,
+            manifest=manifest,
+            state=msgspec.json.decode(await self._state_bytes(run_id, state)),
+            stage=state.segment,
+            finished=[(marker.path, marker.outcome) for marker in state.finished],
+            effects=[await self._effect(run_id, effect) for effect in state.effects()],
+            approvals=own,
+            granted=_text(state.ledger.granted),
+            spent=_text(state.ledger.spent),
+            reserved=_text(reserved),
+            children=dict(state.children),
+            result=result,
+            waits_for=row.reason,
+        )
+
+    async def open_effects(self, run_id: str | None = None) -> list[OpenEffect]:
+        """Return the effects that are not settled, of one run or of all."""
+        return await self._store.effects(run_id)
+
+    async def effects(self, run_id: str) -> list[EffectView]:
+        """Return every effect of a run from its whole journal, in the order in which they were recorded."""
+        _, stored, _ = await self._store.chain(run_id)
+        seen: dict[tuple[int, str], Effect] = {}
+        state = RunState(run_id)
+        for one in stored:
+            state.apply(codec.decode(one.body))
+            seen.update({(state.visit, effect.step): effect for effect in state.effects()})
+        return [await self._effect(run_id, effect) for effect in seen.values()]
+
+    async def approvals(self, verdict: str | None = None) -> list[ApprovalRow]:
+        """Return approvals, oldest first."""
+        return await self._store.approvals("", verdict)
+
+    async def switches(self) -> list[Switch]:
+        """Return what is stopped now."""
+        return await self._store.switches()
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return every worker that was ever enlisted."""
+        return await self._store.workers()
+
+    async def verify(self, run_id: str) -> Verified:
+        """Check a run's whole chain, every entry and every chunk that its boundaries name."""
+        read, count = set[str](), 0
+        try:
+            genesis, stored, head = await self._store.chain(run_id)
+            bodies = ((one.seq, one.body, one.hash) for one in stored)
+            count = verify(run_id, genesis, 1, bodies, head.hash)
+            state = RunState(run_id)
+            for one in stored:
+                entry = codec.decode(one.body)
+                state.apply(entry)
+                if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+                    await self._read_chunks(run_id, entry.boundary, read)
+            row = await self._store.run(run_id)
+            if state.status in {"done", "failed", "cancelled", "killed"} and row.status != state.status:
+                why = f"its row says {row.status}, its record says {state.status}"
+                return Verified(run_id, count, len(read), why)
+        except MilepostError as error:
+            return Verified(run_id, count, len(read), str(error))
+        except (KeyError, AssertionError, IndexError) as error:
+            return Verified(run_id, count, len(read), f"its entries do not follow from each other ({error!r})")
+        return Verified(run_id, count, len(read), None)
+
+    async def _read_chunks(self, run_id: str, boundary: e.Boundary, read: set[str]) -> None:
+        wanted = [boundary.about, boundary.manifest, *([boundary.state_root] if boundary.state_root else [])]
+        tree = set(wanted[2:])
+        while wanted:
+            digest = wanted.pop()
+            if digest in read:
+                continue
+            data = await self._chunk(run_id, digest)
+            read.add(digest)
+            if digest in tree:
+                below = chunks.references(data)
+                tree.update(below)
+                wanted.extend(below)
+
+    async def _state(self, run_id: str) -> RunState:
+        tail = await self._store.tail(run_id)
+        bodies = ((one.seq, one.body, one.hash) for one in tail.entries)
+        verify(run_id, tail.before, tail.entries[0].seq, bodies, tail.head.hash)
+        return fold(run_id, (codec.decode(one.body) for one in tail.entries))
+
+    async def _state_bytes(self, run_id: str, state: RunState) -> bytes:
+        if state.state_root is None:
+            return bytes(state.state) or b"null"
+        got: dict[str, bytes] = {}
+        wanted = [state.state_root]
+        while wanted:
+            digest = wanted.pop()
+            if digest not in got:
+                got[digest] = await self._chunk(run_id, digest)
+                wanted.extend(chunks.references(got[digest]))
+        return chunks.join(state.state_root, got.__getitem__)
+
+    async def _value(self, run_id: str, raw: msgspec.Raw) -> bytes:
+        data = bytes(raw)
+        if not data.startswith(b'{"$ref":"'):
+            return data
+        return await self._chunk(run_id, data[len(b'{"$ref":"') : -2].decode())
+
+    async def _chunk(self, run_id: str, digest: str) -> bytes:
+        data = await self._store.chunk(run_id, digest)
+        if digest_of(data) != digest:
+            raise Damaged(run_id, f"chunk {digest[:12]} does not match its digest")
+        return data
+
+    async def _effect(self, run_id: str, effect: Effect) -> EffectView:
+        result = None if effect.result is None else msgspec.json.decode(await self._value(run_id, effect.result))
+        started = effect.doubt.attempts[0].started_at if effect.doubt.attempts else None
+        return EffectView(
+            run_id,
+            effect.path,
+            effect.tool,
+            effect.effect,
+            effect.outcome,
+            effect.attempt,
+            started,
+            effect.why,
+            effect.doubt.person,
+            result,
+        )
+
+
+def _text(amounts: dict[str, Any]) -> dict[str, str]:
+    return {unit: f"{amount:f}" for unit, amount in amounts.items()}

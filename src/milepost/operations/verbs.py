@@ -1,0 +1,153 @@
+"""The operator's verbs. Each is one message in a run's inbox, or, for `kill`, one transaction that takes the epoch.
+
+A message waits for whoever owns the run; if nobody does, it wakes the run for the next worker. `kill` waits for nobody.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import codec
+from milepost.core import entries as e
+from milepost.core import messages as m
+from milepost.core.budget import amounts
+from milepost.definitions.call import Finding
+from milepost.definitions.values import Codec
+from milepost.errors import InvalidValue, UnknownApproval, UnknownStep, WrongStatus
+from milepost.stores.api import Deliver, Kill, Post
+
+if TYPE_CHECKING:
+    from milepost.stores.api import Store
+
+ENDED = frozenset({"done", "failed", "cancelled", "killed"})
+_anything: Codec[Any] = Codec(Any, "a value")
+
+
+class Operator:
+    """Acts on the runs of one store. `write` commits one operation durably; `now` returns milliseconds since 1970."""
+
+    def __init__(self, store: Store, write: Callable[[Any], Awaitable[Any]], now: Callable[[], int]) -> None:
+        self._store = store
+        self._write = write
+        self._now = now
+
+    async def send(self, run_id: str, name: str, value: object, *, id: str | None = None, by: str = "") -> bool:
+        """Send a signal; return False when a signal with this id was sent before. Raises UnknownRun, WrongStatus."""
+        run_id = await self._live(run_id)
+        message_id = id or uuid.uuid4().hex
+        message = m.Send(
+            at=self._now(), by=by, id=message_id, name=name, value=msgspec.Raw(_anything.write(value))
+        )
+        return await self._deliver(run_id, f"signal:{name}:{message_id}", message)
+
+    async def cancel(self, run_id: str, *, why: str, by: str = "") -> None:
+        """Ask a run to start nothing new and end when what is in flight has finished."""
+        run_id = await self._live(run_id)
+        await self._deliver(run_id, _fresh("cancel"), m.Cancel(at=self._now(), by=by, why=why))
+
+    async def kill(self, run_id: str, *, why: str, by: str = "") -> list[tuple[str, str]]:
+        """Take the run and its descendants from whoever holds them; return the (run, path) pairs left unknown.
+
+        After it returns, no effect that had not started will start. Raises UnknownRun, WrongStatus.
+        """
+        run_id = await self._live(run_id)
+        now = self._now()
+
+        def entry(epoch: int, unknown: tuple[str, ...]) -> bytes:
+            stopped = e.RunStopped(
+                at=now, status="killed", code="killed", why=why, by=by, epoch=epoch, unknown=unknown
+            )
+            return codec.encode(stopped)
+
+        left: list[tuple[str, str]] = await self._write(Kill(run_id, why, now, entry))
+        return left
+
+    async def grant(
+        self,
+        run_id: str,
+        *,
+        by: str,
+        scopes: Iterable[str] = (),
+        budget: Mapping[str, Decimal | int] | None = None,
+        why: str = "",
+    ) -> None:
+        """Widen a run's authority or budget. Raises UnknownRun, and InvalidValue for what is no amount."""
+        run_id = await self._store.resolve_id(run_id)
+        try:
+            more = amounts(budget)
+        except ValueError as error:
+            what = "budget"
+            raise InvalidValue(what, str(error)) from error
+        message = m.Grant(at=self._now(), by=by, scopes=tuple(scopes), budget=more, why=why)
+        await self._deliver(run_id, _fresh("grant"), message)
+
+    async def resolve(self, run_id: str, path: str, finding: Finding[Any], *, by: str, why: str) -> None:
+        """Settle an unknown effect on a person's word, and lift the hold that it put on its tool.
+
+        Raises UnknownRun, UnknownStep when no such effect is unknown, InvalidValue for a value that cannot be stored.
+        """
+        run_id = await self._store.resolve_id(run_id)
+        if finding.answer not in {"happened", "did_not_happen", "rejected"}:
+            raise UnknownStep(run_id, path, f"{finding.answer!r} settles nothing: say happened, did_not_happen or rejected")
+        row = await self._store.run(run_id)
+        found = [effect for effect in await self._store.effects(run_id) if path in {effect.path, effect.step}]
+        contradicted = row.status == "blocked" and (row.why or "").startswith("contradicted")
+        if not contradicted and not any(effect.outcome == "unknown" for effect in found):
+            outcome = found[0].outcome if found else "not open"
+            raise UnknownStep(run_id, path, f"it is {outcome}, only an unknown effect can be resolved")
+        message = m.Resolve(
+            at=self._now(),
+            by=by,
+            path=path,
+            answer=finding.answer,
+            why=why or finding.why,
+            value=msgspec.Raw(_anything.write(finding.value)),
+        )
+        await self._deliver(run_id, _fresh("resolve"), message)
+
+    async def approve(self, approval_id: str, *, by: str) -> None:
+        """Approve exactly one effect. Raises UnknownApproval."""
+        await self._answer(approval_id, approved=True, by=by, why="")
+
+    async def deny(self, approval_id: str, *, by: str, why: str) -> None:
+        """Deny exactly one effect; it fails as denied. Raises UnknownApproval."""
+        await self._answer(approval_id, approved=False, by=by, why=why)
+
+    async def retry(self, run_id: str, *, by: str, why: str = "") -> None:
+        """Re-enter a failed segment, keeping its finished steps. Raises UnknownRun, WrongStatus."""
+        run_id = await self._store.resolve_id(run_id)
+        row = await self._store.run(run_id)
+        if row.status not in {"failed", "blocked"}:
+            raise WrongStatus(run_id, row.status, "failed or blocked")
+        await self._deliver(run_id, _fresh("retry"), m.Retry(at=self._now(), by=by, why=why))
+
+    async def _answer(self, approval_id: str, *, approved: bool, by: str, why: str) -> None:
+        found = await self._store.approvals(approval_id)
+        if len(found) != 1:
+            raise UnknownApproval(approval_id, "there is none" if not found else f"{len(found)} begin like that")
+        row = found[0]
+        if row.verdict != "asked":
+            raise UnknownApproval(approval_id, f"it is {row.verdict} already")
+        message = m.Answer(at=self._now(), by=by, approval=row.id, approved=approved, why=why)
+        if not await self._deliver(row.run_id, f"answer:{row.id}", message):
+            raise UnknownApproval(approval_id, "it was answered already, and waits for the run to take the answer")
+
+    async def _live(self, run_id: str) -> str:
+        full = await self._store.resolve_id(run_id)
+        row = await self._store.run(full)
+        if row.status in ENDED:
+            raise WrongStatus(full, row.status, "not ended")
+        return full
+
+    async def _deliver(self, run_id: str, message_id: str, message: m.Message) -> bool:
+        fresh: bool = await self._write(Deliver(Post(run_id, message_id, m.encode(message), self._now())))
+        return fresh
+
+
+def _fresh(kind: str) -> str:
+    return f"{kind}:{uuid.uuid4().hex}"

@@ -1,0 +1,1 @@
+"""What drives a run, async only: load, decide, append, perform."""

@@ -1,0 +1,395 @@
+"""Entering a segment and what may end it: a boundary, a rest, a failure, a stop.
+
+A boundary is written only when the segment has returned, every recorded effect was claimed, every effect is settled, what
+was sent again has been asked about once more, and the completion condition holds. It is one entry with everything recovery
+needs; a crash before it re-enters the segment, a crash after it enters the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import entries as e
+from milepost.core import messages as m
+from milepost.core.chunks import digest_of
+from milepost.core.steps import Effect, Read
+from milepost.errors import (
+    Diverged,
+    EpochLost,
+    InvalidValue,
+    MilepostError,
+    NotAwaited,
+    StoreError,
+    Waiting,
+)
+from milepost.runtime import effects, starting
+from milepost.runtime.branch import Branch
+from milepost.runtime.segment_run import SegmentRun
+from milepost.runtime.session import LINGER_MS, Session, Unloading
+from milepost.stores.api import Append, Head, Post, Status
+
+if TYPE_CHECKING:
+    from milepost.definitions.workflows import Next, Segment
+
+_json = msgspec.json.Encoder(order="deterministic")
+
+
+class Rested(Exception):  # noqa: N818  not an error: the run was parked and released
+    """The run was released; `due` is when it can move again."""
+
+    def __init__(self, due: int | None) -> None:
+        super().__init__()
+        self.due = due
+
+
+# ---------------------------------------------------------------- entering
+
+
+async def enter(session: Session) -> bool:
+    """Enter the segment; return whether a boundary was written. Raises Rested when the run was parked."""
+    workflow, state = session.workflow, session.state
+    assert workflow is not None
+    assert state.segment is not None
+    segment = workflow.segments[state.segment]
+    data, known = await starting.state_bytes(session.engine, session.run_id, state.state, state.state_root)
+    session.known_chunks = known
+    value = segment.state.read(data)
+    if segment.requires is not None and not _holds(segment.requires, value):
+        await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
+        raise Rested(None)
+    root, task = _begin(session, segment, value)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        session.unload()
+        await asyncio.wait([task])
+        raise
+    finally:
+        session.segment_task = None
+    for settler in list(session.settlers.values()):
+        if session.dropped is None and session.fatal is None:
+            await asyncio.wait([settler])
+    return await _ended(session, segment, root, task, value)
+
+
+def _begin(session: Session, segment: Segment[Any, Any], value: Any) -> tuple[Branch, asyncio.Task[Any]]:
+    session.unloading, session.fatal = False, None
+    session.busy, session.barriered = 1, 0
+    session.unclaimed = {step for step, record in session.state.steps.items() if type(record) is Effect}
+    root = Branch(session, "", effects.perform)
+    run = SegmentRun(session)
+    task = asyncio.get_running_loop().create_task(root.run(lambda: segment.fn(run, value)))
+    session.segment_task = task
+    session.engine.settle_due(session)
+    return root, task
+
+
+async def _ended(session: Session, segment: Segment[Any, Any], root: Branch, task: asyncio.Task[Any], value: Any) -> bool:
+    error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
+    if session.dropped is not None:
+        raise session.dropped
+    if session.fatal is not None:
+        await _fatal(session, session.fatal)
+    if session.unloading and (error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)):
+        if session.closing:
+            return False
+        await park(session, session.rest())
+        raise Rested(session.due())
+    if error is not None:
+        await _failed(session, segment, error)
+        return False
+    unawaited = list(root.made.values())
+    if unawaited:
+        await _failed(session, segment, NotAwaited(unawaited))
+        return False
+    if session.unclaimed:
+        await _fatal(session, _unclaimed(session))
+    if not await _settled(session):
+        await park(session, session.rest())
+        raise Rested(session.due())
+    return await complete(session, segment, value, task.result())
+
+
+def _unwinding(error: BaseException) -> bool:
+    """Say whether an exception group holds nothing but the unloading itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_unwinding(inner) for inner in error.exceptions)
+    return isinstance(error, asyncio.CancelledError | Unloading)
+
+
+def _unclaimed(session: Session) -> Diverged:
+    effect = session.state.steps[sorted(session.unclaimed)[0]]
+    return Diverged(getattr(effect, "path", "?"), f"a call of {getattr(effect, 'tool', '?')}", "nothing: the segment ended")
+
+
+async def _fatal(session: Session, error: Exception) -> None:
+    """Act on what stopped the segment as a whole. Raises Rested, or the error where the run is not ours any more."""
+    if isinstance(error, EpochLost | StoreError):
+        raise error
+    if session.state.status != "blocked":
+        code = error.code if isinstance(error, MilepostError) else "error"
+        await stop(session, _blocked(session, code, str(error)))
+    else:
+        await release(session, None)
+    raise Rested(None)
+
+
+async def _settled(session: Session) -> bool:
+    """Settle what is open at the segment's end, and ask once more where something was sent again."""
+    while True:
+        session.engine.settle_due(session)
+        tasks = list(session.settlers.values())
+        if tasks:
+            await asyncio.wait(tasks)
+            if session.dropped is not None:
+                raise session.dropped
+            if session.fatal is not None:
+                await _fatal(session, session.fatal)
+            continue
+        open_ = [f for f in session.state.effects() if f.open or f.verify_from is not None]
+        if not open_:
+            return True
+        due, now = session.due(), session.engine.clock.now()
+        if due is None or due - now > LINGER_MS or session.draining:
+            return False
+        await asyncio.sleep(max(0, due - now) / 1000 + 0.001)
+
+
+def _holds(condition: Any, *args: Any) -> bool:
+    return condition(*args) is True
+
+
+# ---------------------------------------------------------------- how a segment ends
+
+
+async def complete(session: Session, segment: Segment[Any, Any], value: Any, outcome: Next[Any]) -> bool:
+    """Write the boundary that a segment's end makes, if its completion condition holds."""
+    if not hasattr(outcome, "failure"):
+        why = f"segment {segment.name} returned {type(outcome).__name__}, not mp.go(…), mp.done(…) or mp.fail(…)"
+        await _failed(session, segment, TypeError(why))
+        return False
+    if outcome.failure is not None:
+        await stop(session, _stopped(session, "failed", "failed", outcome.failure))
+        raise Rested(None)
+    if segment.ensures is not None and not _holds(segment.ensures, value, outcome):
+        await _condition_failed(session, segment)
+        return False
+    try:
+        if outcome.segment is None:
+            await _done(session, segment, outcome.result)
+        else:
+            _checkpoint(session, segment, outcome)
+    except InvalidValue as error:
+        await _failed(session, segment, error)
+        return False
+    return True
+
+
+def _checkpoint(session: Session, segment: Segment[Any, Any], outcome: Next[Any]) -> None:
+    assert session.workflow is not None
+    assert outcome.segment is not None
+    following = session.workflow.segments.get(outcome.segment)
+    if following is None:
+        why = f"segment {outcome.segment!r} does not belong to workflow {session.workflow.name!r}"
+        raise InvalidValue(f"go() of {segment.name}", why)
+    state, root, chunks = starting.place_state(following.state.write(outcome.state))
+    boundary = make_boundary(session, chunks, outcome.segment, state, root)
+    new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
+    session.head.segment = outcome.segment
+    session.put(e.Checkpointed(at=session.engine.clock.now(), boundary=boundary), boundary=0, chunks=new)
+    session.known_chunks = set(chunks)
+
+
+async def _done(session: Session, segment: Segment[Any, Any], result: Any) -> None:
+    assert session.workflow is not None
+    data = session.workflow.result.write(result)
+    await finish(session, data, segment.name)
+
+
+async def finish(session: Session, data: bytes, finished: str | None) -> None:
+    """End the run with a result; whoever waits for it hears of it once it is durable."""
+    now = session.engine.clock.now()
+    chunks: dict[str, bytes] = {}
+    boundary = make_boundary(session, chunks, None, msgspec.Raw(b"null"), None, finished=finished)
+    raw, stowed = session.stow(data)
+    chunks.update(stowed or {})
+    done = e.RunDone(at=now, boundary=boundary, result=raw)
+    session.head.segment = None
+    await session.durable(
+        done,
+        boundary=0,
+        chunks=chunks,
+        status=Status("done", now),
+        posts=parent_post(session, "done", raw, ""),
+        release=(now, None),
+    )
+
+
+def make_boundary(
+    session: Session,
+    chunks: dict[str, bytes],
+    segment: str | None,
+    state: msgspec.Raw,
+    root: str | None,
+    *,
+    finished: str | None = None,
+) -> e.Boundary:
+    """Return the boundary after the current visit; chunks that it names are added to `chunks`."""
+    s = session.state
+    left = s.segment or finished or ""
+    visits = {**s.visits, left: s.visits.get(left, 0) + 1} if left else dict(s.visits)
+    about = session.about
+    if s.scopes and set(s.scopes) - set(about.authority.scopes):
+        about = msgspec.structs.replace(about, authority=about.authority.widened(s.scopes))
+        session.about = about
+        s.about_digest = starting.put_chunk(chunks, _json.encode(about))
+    manifest = session.engine.manifest_bytes(session.workflow)
+    digest = digest_of(manifest)
+    if digest != s.manifest_digest:
+        chunks[digest] = manifest
+    return e.Boundary(
+        about=s.about_digest,
+        manifest=digest,
+        visit=s.visit + 1,
+        segment=segment,
+        state=state,
+        state_root=root,
+        finished_segment=left or None,
+        finished=tuple(_markers(session)),
+        visits=visits,
+        granted=s.ledger.granted,
+        spent=s.ledger.spent,
+        signals=tuple(s.signals),
+        children={child: status for child, status in s.children.items()},
+        cancel=s.cancel,
+        epoch=s.epoch,
+        owner=s.owner,
+    )
+
+
+def _markers(session: Session) -> list[e.Marker]:
+    markers = []
+    for record in session.state.steps.values():
+        if type(record) is Effect:
+            output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
+            markers.append(e.Marker(record.path, record.outcome, record.digest, output))
+        elif type(record) is Read and record.status in {"returned", "failed"}:
+            output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
+            outcome = "confirmed" if record.status == "returned" else "failed"
+            markers.append(e.Marker(record.path, outcome, record.digest, output))
+    return markers
+
+
+async def _condition_failed(session: Session, segment: Segment[Any, Any]) -> None:
+    why = f"{segment.name}: ensures= does not hold"
+    if not await _again(session, segment, why):
+        await stop(session, _blocked(session, "condition_failed", why))
+        raise Rested(None)
+
+
+async def _failed(session: Session, segment: Segment[Any, Any], error: BaseException) -> None:
+    """A segment raised: enter it again as declared, else the run has failed."""
+    session.engine.trace(session.run_id, error)
+    why = session.engine.why(error)
+    if not await _settled(session):
+        await park(session, session.rest())
+        raise Rested(session.due())
+    if not await _again(session, segment, why):
+        await stop(session, _stopped(session, "failed", getattr(error, "code", "error"), why))
+        raise Rested(None)
+
+
+async def _again(session: Session, segment: Segment[Any, Any], why: str) -> bool:
+    engine = session.engine
+    attempt = session.state.segment_attempt + 1
+    delay = None if segment.retry is None else segment.retry.delay_ms(attempt, engine.clock.chance())
+    if delay is None:
+        return False
+    now = engine.clock.now()
+    session.put(e.SegmentFailed(at=now, why=why, attempt=attempt, retry_at=now + delay))
+    return True
+
+
+# ---------------------------------------------------------------- stopping and resting
+
+
+def _stopped(session: Session, status: str, code: str, why: str) -> e.RunStopped:
+    return e.RunStopped(at=session.engine.clock.now(), status=status, code=code, why=why)
+
+
+def _blocked(session: Session, code: str, why: str) -> e.RunStopped:
+    return _stopped(session, "blocked", code, why)
+
+
+async def stop(session: Session, stopped: e.RunStopped) -> int | None:
+    """End the run without a result, or block it, and release it."""
+    run = session.run_id
+    asks = {"failed": f"milepost retry {run} --why …", "blocked": f"milepost show {run}, then milepost retry {run} --why …"}
+    ask = asks.get(stopped.status)
+    reason = "person" if stopped.status == "blocked" else None
+    status = Status(stopped.status, stopped.at, reason, None, ask, f"{stopped.code}: {stopped.why}")
+    posts = () if stopped.status == "blocked" else parent_post(session, stopped.status, msgspec.Raw(b"null"), stopped.why)
+    await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None))
+    return None
+
+
+def parent_post(session: Session, status: str, result: msgspec.Raw, why: str) -> tuple[Post, ...]:
+    """Return the message that tells the parent run how this one ended."""
+    parent = session.about.parent
+    if parent is None:
+        return ()
+    now = session.engine.clock.now()
+    message = m.Child(at=now, by=session.run_id, child=session.run_id, status=status, result=result, why=why)
+    return (Post(parent, f"child:{session.run_id}:{status}:{session.head.epoch}", m.encode(message), now),)
+
+
+async def park(session: Session, waiting: Waiting) -> int | None:
+    """Record what the run waits for and release it; return when it is due."""
+    now = session.engine.clock.now()
+    due = session.due()
+    if session.state.ended or session.state.status == "blocked" or session.attached:
+        return await release(session, due)
+    until = None if waiting.until is None else due
+    parked = e.RunParked(at=now, reason=waiting.reason, until=until, ask=waiting.ask)
+    status = Status("parked", now, waiting.reason, until, waiting.ask or None)
+    await session.durable(parked, status=status, release=(now, due))
+    return due
+
+
+async def release(session: Session, due: int | None) -> int | None:
+    """Give the run back without changing what it is."""
+    await session.durable(release=(session.engine.clock.now(), due))
+    return due
+
+
+def bare_append(head: Head, entries: list[bytes], at: int, *, status: Status | None = None) -> Append:
+    """Return an append for a run whose state is not loaded."""
+    return Append(head, entries, at, status=status)
+
+
+def take(session: Session, id_: int, message: m.AnyMessage, entries: list[e.Entry]) -> None:
+    """Append what a message became, with what is written beside it."""
+    beside: dict[str, Any] = {"taken": [id_]}
+    now = session.engine.clock.now()
+    for entry in entries:
+        if isinstance(entry, e.ApprovalAnswered):
+            verdict = "approved" if entry.approved else "denied"
+            beside["answers"] = [(entry.id, verdict, entry.by)]
+        elif isinstance(entry, e.RunStopped):
+            ask = f"milepost show {session.run_id}"
+            beside["status"] = Status(entry.status, now, "person", None, ask, f"{entry.code}: {entry.why}")
+        elif isinstance(entry, e.Retried):
+            beside["status"] = Status("ready", now)
+    if isinstance(message, m.Resolve):
+        beside["lifts"] = _lifts(session, message)
+    session.put(*entries, **beside)
+
+
+def _lifts(session: Session, message: m.Resolve) -> list[tuple[str, str, str]]:
+    from_path = next((f for f in session.state.effects() if message.path in {f.path, f.step}), None)
+    if from_path is None or not from_path.doubt.person:
+        return []
+    return [(f"tool:{from_path.tool}", message.why, message.by)]

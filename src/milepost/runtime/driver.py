@@ -1,0 +1,241 @@
+"""`advance(run)`: load, decide, append, perform; one bounded unit, safe to call again after a crash anywhere in it.
+
+  claim     the next epoch, in one transaction with its entry; from here on no other process can write to the run
+  load      the latest boundary and its tail; chain, run and manifest verified; a mismatch stops, it never means "again"
+  recover   started is unknown; attempts of dead workers are quiet
+  decide    a pure function of the record (core/decide.py)
+  append    what was decided
+  perform   enter the segment, settle effects, rest, or stop
+
+A run is released when it rests: a parked run holds no memory and no owner. What ends a segment is written by `boundaries`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from milepost.core import codec, messages
+from milepost.core import entries as e
+from milepost.core.decide import Enter, Release, Rest, Settle, decide, recover
+from milepost.core.inbox import journal
+from milepost.core.manifest import Manifest, compare
+from milepost.core.state import fold
+from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
+from milepost.runtime import boundaries
+from milepost.runtime.session import LINGER_MS, Session
+from milepost.stores.api import Claim, Status
+
+if TYPE_CHECKING:
+    from milepost.runtime.engine import Engine
+    from milepost.stores.api import Head, Tail
+
+_about = msgspec.json.Decoder(e.About)
+_manifest = msgspec.json.Decoder(Manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What a call of `advance` left: the run's status, and when it is due again (milliseconds since 1970)."""
+
+    status: str
+    due: int | None
+
+
+async def advance(engine: Engine, run_id: str, owner_was: str | None = None, *, segments: int | None = None) -> Advanced:
+    """Drive a run until it rests, ends, or `segments` boundaries were written. Idempotent.
+
+    Raises EpochLost when another process holds or takes it, Damaged when its record does not verify, StoreFailed.
+    """
+    session = await claim(engine, run_id, owner_was)
+    try:
+        due = await drive(session, segments)
+    finally:
+        engine.sessions.pop(run_id, None)
+        engine.rested(run_id)
+    return Advanced(session.state.status, due)
+
+
+async def claim(engine: Engine, run_id: str, owner_was: str | None) -> Session:
+    """Take the run under the next epoch and load it."""
+    now = engine.clock.now()
+    dead = (owner_was,) if owner_was is not None and engine.is_dead(owner_was) else ()
+
+    def entry(epoch: int) -> bytes:
+        return codec.encode(e.Claimed(at=now, epoch=epoch, owner=engine.worker, dead=dead))
+
+    head: Head = await engine.writer.durable(Claim(run_id, engine.worker, owner_was, now, entry))
+    try:
+        return await load(engine, head)
+    except MilepostError as error:
+        await _block_unread(engine, head, error)
+        raise
+
+
+async def _block_unread(engine: Engine, head: Head, error: MilepostError) -> None:
+    """Leave a run that cannot be read where a person sees it, and claimed by nobody."""
+    from_store = isinstance(error, StoreFailed)
+    if from_store:
+        return
+    now = engine.clock.now()
+    append = boundaries.bare_append(
+        head, [], now, status=Status("blocked", now, "person", None, f"milepost verify {head.run_id}", str(error))
+    )
+    append.release = (now, None)
+    try:
+        await engine.writer.durable(append)
+    except MilepostError:
+        return
+
+
+async def load(engine: Engine, head: Head) -> Session:
+    """Rebuild a claimed run from its record."""
+    tail = await engine.store.tail(head.run_id)
+    session = await read(engine, tail)
+    if tail.head.hash != head.hash:
+        raise Damaged(head.run_id, "its head moved while it was being claimed")
+    session.head = head
+    engine.sessions[head.run_id] = session
+    session.dead = frozenset(
+        attempt.owner
+        for effect in session.state.unsettled()
+        for attempt in effect.doubt.attempts
+        if attempt.owner and engine.is_dead(attempt.owner)
+    )
+    entries = recover(session.state, session.world())
+    if entries:
+        session.put(*entries)
+    return session
+
+
+async def read(engine: Engine, tail: Tail) -> Session:
+    """Verify a tail and fold it, without owning the run: what `plan` and `load` share."""
+    run_id = tail.head.run_id
+    engine.verify_tail(tail)
+    entries = [codec.decode(stored.body) for stored in tail.entries]
+    first = entries[0]
+    if not isinstance(first, e.RunCreated | e.Checkpointed | e.RunDone):
+        raise Damaged(run_id, "its latest boundary is no boundary", seq=tail.entries[0].seq)
+    if isinstance(first, e.RunCreated) and first.run != run_id:
+        raise Damaged(run_id, f"it is the record of run {first.run}")
+    state = fold(run_id, entries)
+    about = _about.decode(await engine.verified_chunk(run_id, state.about_digest))
+    workflow = engine.workflows.get(about.workflow)
+    tools = engine.tools if about.attached else workflow.tools if workflow is not None else {}
+    session = Session(engine, tail.head, state, about, workflow, tools)
+    session.blocks = await _compatibility(engine, session)
+    return session
+
+
+async def _compatibility(engine: Engine, session: Session) -> tuple[str, ...]:
+    if session.attached or session.state.ended:
+        return ()
+    if session.workflow is None:
+        return (f"workflow {session.about.workflow!r} is not registered by the code that runs now",)
+    recorded = _manifest.decode(await engine.verified_chunk(session.run_id, session.state.manifest_digest))
+    today = _manifest.decode(engine.manifest_bytes(session.workflow))
+    blocks = list(compare(recorded, today, session.workflow.compatible_with).blocks)
+    if session.state.segment not in session.workflow.segments:
+        blocks.append(f"segment {session.state.segment!r} is no longer declared")
+    return tuple(blocks)
+
+
+async def drive(session: Session, segments: int | None) -> int | None:
+    """Work on a loaded run until it rests or ends; return when it is due again."""
+    written = 0
+    try:
+        while True:
+            await take_inbox(session)
+            decision = decide(session.state, session.world())
+            stop = [entry for entry in decision.append if isinstance(entry, e.RunStopped)]
+            if stop:
+                return await boundaries.stop(session, stop[0])
+            if session.draining or (segments is not None and written >= segments):
+                return await hand_back(session)
+            match decision.perform:
+                case Enter():
+                    if not await boundaries.enter(session):
+                        continue
+                    written += 1
+                    if session.state.ended:
+                        return None
+                case Settle():
+                    await settle_all(session)
+                case Rest() | Release() as resting:
+                    if await linger(session, resting):
+                        continue
+                    return await rest(session, resting)
+    except EpochLost as error:
+        session.drop(error)
+        raise
+    except boundaries.Rested as rested:
+        return rested.due
+
+
+async def take_inbox(session: Session) -> None:
+    """Turn what is in the inbox into entries, in the transaction that marks it taken."""
+    waiting = await session.engine.store.inbox(session.run_id)
+    for id_, body in waiting:
+        if id_ in session.taken:
+            continue  # read before the append that takes it was durable
+        session.taken.add(id_)
+        try:
+            message = messages.decode(body)
+        except msgspec.DecodeError as error:
+            refused = e.MessageRefused(at=session.engine.clock.now(), kind="unreadable", why=str(error))
+            session.put(refused, taken=[id_])
+            continue
+        boundaries.take(session, id_, message, journal(session.state, message, session.engine.clock.now()))
+    if waiting:
+        session.changed()
+
+
+async def settle_all(session: Session) -> None:
+    """Settle what may be settled now, without entering the segment."""
+    session.engine.settle_due(session)
+    tasks = list(session.settlers.values())
+    if tasks:
+        await asyncio.wait(tasks)
+    if session.dropped is not None:
+        raise session.dropped
+
+
+async def linger(session: Session, resting: Rest | Release) -> bool:
+    """Wait in place for something that is due within a moment; return whether to look again."""
+    until = getattr(resting, "until", None)
+    now = session.engine.clock.now()
+    if until is None or until - now > LINGER_MS or session.draining:
+        return False
+    await asyncio.sleep(max(0, until - now) / 1000 + 0.001)
+    return True
+
+
+async def rest(session: Session, resting: Rest | Release) -> int | None:
+    """Release a run that cannot move now."""
+    if isinstance(resting, Rest):
+        waiting = Waiting(
+            resting.reason,  # type: ignore[arg-type]
+            None if resting.until is None else session.engine.moment(resting.until),
+            resting.ask,
+        )
+        return await boundaries.park(session, waiting)
+    return await boundaries.release(session, None)
+
+
+async def hand_back(session: Session) -> int | None:
+    """Release a run that could go on, for whoever is next."""
+    now = session.engine.clock.now()
+    status = None if session.state.ended or session.attached else Status("ready", now)
+    await session.durable(status=status, release=(now, now))
+    return now
+
+
+async def let_go(session: Session) -> None:
+    """Give an attached run back when its host leaves; a worker settles what is still unknown."""
+    due = session.due()
+    if session.state.unsettled():
+        due = session.engine.clock.now()
+    await boundaries.release(session, due)

@@ -1,0 +1,435 @@
+"""The one place that sends.
+
+A call of a tool becomes a step here. A free read is called and recorded. Everything else goes through the outcome protocol:
+
+  gate     what must hold before an attempt: listed, in scope, approved, paid for, not held. Where it does not, the step
+           parks; it never raises into its siblings.
+  start    `started` is appended with the epoch, the switches, the reservation, the approval and the identity in one
+           transaction, and awaited. No byte leaves before. Then the lease is looked at once more.
+  send     the tool's code runs, under its deadline.
+  settle   what it did is recorded: confirmed, failed on positive evidence, else unknown. Never guessed.
+
+What may go wrong here is listed in core/outcome.py. An attempt that outlives its run (another process took it, or it was
+killed) writes nothing: it leaves what it saw in the inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import entries as e
+from milepost.core.codec import encode
+from milepost.core.duration import parse_ms
+from milepost.core.lease import may_send
+from milepost.core.steps import Effect, Read
+from milepost.definitions.call import CURRENT, Call, CallScope
+from milepost.definitions.http import classify
+from milepost.errors import Denied, EpochLost, InvalidValue, NotSent, Rejected, StepFailed, Waiting
+from milepost.runtime import gates
+from milepost.runtime.branch import Branch, ToolStep
+from milepost.runtime.session import Session, Unloading
+from milepost.stores.api import Once, OnceSettled, OnceTaken, SwitchedOff
+
+if TYPE_CHECKING:
+    from milepost.definitions.tools import Tool
+
+
+class TimedOut(Exception):  # noqa: N818  it never leaves this module
+    """An attempt's time ended; what it did is not known."""
+
+
+async def perform(branch: Branch, step: ToolStep) -> Any:
+    """Await a call: from the record, or for real. Raises StepFailed, Denied or Diverged."""
+    session = branch.session
+    if session.unloading:
+        raise Unloading
+    tool = step.tool
+    if session.tools.get(tool.name) is not tool:
+        raise StepFailed(step.path, f"tool {tool.name} is not listed by this workflow: add it to tools=[…]")
+    if session.engine.writer.crowded:
+        await session.engine.writer.room()
+    while session.closing:
+        await session.parked(step.id, Waiting("switch"), branch.idle)
+    while branch.closed_by is not None and gates.still_open(session, branch.closed_by):
+        await session.parked(step.id, Waiting("unknown"), branch.idle)
+    record = branch.claim(step)
+    if tool.effect == "read" and not tool.costed and not callable(tool.approval) and not tool.approval:
+        assert not isinstance(record, Effect)
+        return await _read(branch, step, record)
+    if tool.effect == "transactional":
+        return await _effect(branch, step, transactional=True)
+    return await _effect(branch, step, transactional=False)
+
+
+# ---------------------------------------------------------------- free reads
+
+
+async def _read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
+    session, tool = branch.session, step.tool
+    while True:
+        if record is not None:
+            if record.status == "returned":
+                return tool.result.read(await session.fetch(record.result))
+            if record.status == "failed":
+                raise StepFailed(step.path, record.why)
+            if record.status == "cancelled":
+                await _wait_to_be_cancelled(session)
+            while record.retry_at is not None and session.engine.clock.now() < record.retry_at:
+                await session.parked(step.id, Waiting("time"), branch.idle)
+        attempt = 1 if record is None else record.attempt + 1
+        try:
+            value = await attempt_call(session, step, call_for(session, step, "", attempt), inside=branch)
+            data = tool.result.write(value)
+        except asyncio.CancelledError:
+            if not session.unloading:
+                session.put(_read_entry(e.ReadCancelled, session, step))
+            raise
+        except InvalidValue as error:
+            _read_failed(session, step, attempt, error, final=True)
+        except Rejected as error:
+            _read_failed(session, step, attempt, error, final=True)
+        except Exception as error:  # noqa: BLE001  in a read whatever is raised is a failure, retried as declared
+            _read_failed(session, step, attempt, error, final=False)
+        else:
+            raw, chunks = session.stow(data)
+            session.put(_read_entry(e.ReadReturned, session, step, result=raw), chunks=chunks)
+            return tool.result.read(data)
+        record = session.state.steps[step.id]  # type: ignore[assignment]
+
+
+def _read_entry(kind: Any, session: Session, step: ToolStep, **more: Any) -> Any:
+    now = session.engine.clock.now()
+    return kind(at=now, step=step.id, path=step.path, tool=step.tool.name, digest=step.bound.digest, **more)
+
+
+def _read_failed(session: Session, step: ToolStep, attempt: int, error: Exception, *, final: bool) -> None:
+    why = session.engine.why(error)
+    delay = None if final else gates.retry_delay(session, step.tool, attempt, error)
+    retry_at = None if delay is None else session.engine.clock.now() + delay
+    session.put(_read_entry(e.ReadFailed, session, step, attempt=attempt, why=why, retry_at=retry_at))
+
+
+async def _wait_to_be_cancelled(session: Session) -> None:
+    session.flying(1)
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        session.flying(-1)
+
+
+# ---------------------------------------------------------------- effects
+
+
+async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any:
+    session, tool = branch.session, step.tool
+    while True:
+        record = session.state.steps.get(step.id)
+        effect = record if type(record) is Effect else None
+        if effect is not None:
+            if effect.outcome == "confirmed":
+                return tool.result.read(await session.fetch(effect.result))
+            if effect.outcome == "failed" and effect.final:
+                raise (Denied if effect.reason == "denied" else StepFailed)(step.path, effect.why)
+            if effect.outcome == "unknown":
+                await gates.wait_unknown(branch, step, effect)
+                continue
+            if effect.outcome == "started":
+                await session.parked(step.id, Waiting("unknown"), branch.idle)
+                continue
+            if effect.retry_at is not None and session.engine.clock.now() < effect.retry_at:
+                await session.parked(step.id, Waiting("time"), branch.idle)
+                continue
+        if session.unclaimed:
+            await branch.barrier()
+            continue
+        waiting = gates.gate(session, step, effect)
+        if waiting is not None:
+            gates.plan(session, step, effect, waiting)
+            await session.parked(step.id, waiting, branch.idle)
+            continue
+        await (transact(branch, step, effect) if transactional else attempt_effect(branch, step, effect))
+
+
+async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) -> None:
+    """Make one attempt of an effect that may start now, and record what is known of it."""
+    session, tool = branch.session, step.tool
+    number = 1 if effect is None else effect.attempt + 1
+    undo = gates.before_start(session, step.id)
+    entry = _started(session, step, effect, number)
+    once = _identity(session, step, effect)
+    lease = session.engine.lease_for(tool.timeout_ms)
+    started = session.queue(entry, once=once, scopes=gates.scopes(session, tool), lease=lease)
+    try:
+        await started
+    except asyncio.CancelledError:
+        _cancelled_before_send(session, step, number, started)
+        raise
+    except EpochLost as lost:
+        session.drop(lost)
+        raise
+    except SwitchedOff as refusal:
+        undo()
+        await gates.wait_switch(branch, step, effect, refusal)
+        return
+    except OnceTaken as refusal:
+        undo()
+        await gates.wait_once(branch, step, effect, refusal)
+        return
+    recorded = session.state.steps[step.id]
+    assert type(recorded) is Effect
+    await send(session, step, recorded, number, inside=branch)
+
+
+def _identity(session: Session, step: ToolStep, effect: Effect | None) -> Once | None:
+    """Return the business identity to claim: with the first attempt, and never again."""
+    if not step.tool.once or (effect is not None and effect.attempt):
+        return None
+    value = step.tool.once_of(step.bound) or ""
+    return Once(session.tenant, step.tool.name, value, step.id, step.bound.digest)
+
+
+def _started(session: Session, step: ToolStep, effect: Effect | None, number: int) -> e.EffectStarted:
+    now = session.engine.clock.now()
+    approval = gates.approval_for(session, step)
+    cost = step.tool.cost_of(step.bound) if step.tool.costed else {}
+    return e.EffectStarted(
+        at=now,
+        step=step.id,
+        attempt=number,
+        epoch=session.head.epoch,
+        deadline=now + step.tool.timeout_ms,
+        plan=gates.planned(session, step) if effect is None else None,
+        reserve=cost if effect is None or step.id not in session.state.ledger.reserved else {},
+        approval=approval if effect is None or effect.approval is None else None,
+    )
+
+
+def _cancelled_before_send(session: Session, step: ToolStep, number: int, started: asyncio.Future[Any]) -> None:
+    """Record that nothing was sent: the segment was cancelled while `started` was being committed."""
+    if not started.done() or started.exception() is not None or session.dropped is not None:
+        return
+    now = session.engine.clock.now()
+    why = "cancelled before it was sent"
+    failed = e.EffectFailed(
+        at=now, step=step.id, attempt=number, why=why, reason="not_sent", final=False, retry_at=now
+    )
+    session.put(failed)
+
+
+async def send(session: Session, step: Any, effect: Effect, number: int, *, inside: Branch | None = None) -> None:
+    """Run the tool's code for an attempt whose `started` is durable, and settle it."""
+    tool = step.tool
+    engine = session.engine
+    if session.dropped is not None:
+        session.evidence(effect, number, "not_sent", why="the run was lost before it was sent")
+        raise session.dropped
+    if not may_send(engine.lease_until, engine.clock.now()):
+        session.evidence(effect, number, "not_sent", why="the lease had lapsed")
+        lost = EpochLost(session.run_id, session.head.epoch)
+        session.drop(lost)
+        raise lost
+    call = call_for(session, step, effect.key, number)
+    try:
+        value = await attempt_call(session, step, call, inside=inside)
+    except asyncio.CancelledError:
+        lose(session, effect, number, "it was cancelled while it was in flight", quiet=tool.is_async)
+        if inside is not None:
+            inside.closed_by = step.id
+        raise
+    except NotSent as error:
+        _not_sent(session, step, effect, number, error)
+    except Rejected as error:
+        _rejected(session, effect, number, str(error), call)
+    except TimedOut as error:
+        lose(session, effect, number, str(error), quiet=tool.is_async)
+    except Exception as error:  # noqa: BLE001  any other exception is unknown, whatever it is
+        known = classify(error)
+        if isinstance(known, NotSent):
+            _not_sent(session, step, effect, number, known)
+        elif isinstance(known, Rejected):
+            _rejected(session, effect, number, str(known), call)
+        else:
+            lose(session, effect, number, engine.why(error), quiet=True)
+    else:
+        returned(session, tool, effect, number, value, call)
+
+
+def returned(session: Session, tool: Tool[..., Any], effect: Effect, number: int, value: Any, call: Call) -> None:
+    """Record that an attempt returned: confirmed, or unknown where its result cannot be stored."""
+    try:
+        data = tool.result.write(value)
+    except InvalidValue as error:
+        lose(session, effect, number, f"it returned what cannot be stored: {error.why}", quiet=True)
+        return
+    if session.dropped is not None:
+        session.evidence(effect, number, "returned", data)
+        return
+    raw, chunks = session.stow(data)
+    spent = {**call.spending} if call.spending else None
+    now = session.engine.clock.now()
+    if effect.outcome in {"started", "unknown"}:
+        confirmed = e.EffectConfirmed(
+            at=now, step=effect.step, attempt=number, result=raw, external=call.noted, spent=spent
+        )
+        session.put(confirmed, chunks=chunks)
+    elif effect.outcome == "failed":
+        session.engine.contradicted(session, effect, f"attempt {number} returned after it was settled as failed")
+
+
+def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool) -> None:
+    """Record that nobody knows what an attempt did. `quiet` says that its code has returned."""
+    if session.dropped is not None:
+        session.evidence(effect, number, "unknown", why=why)
+        return
+    if effect.outcome not in {"started", "unknown"}:
+        return
+    now = session.engine.clock.now()
+    unknown = e.EffectUnknown(
+        at=now, step=effect.step, attempt=number, why=why, quiet_at=now if quiet else None
+    )
+    session.put(unknown)
+
+
+def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: NotSent) -> None:
+    if session.dropped is not None:
+        session.evidence(effect, number, "not_sent", why=error.why)
+        return
+    now = session.engine.clock.now()
+    if gates.earlier_unsettled(effect, number):
+        settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="not_sent", why=error.why)
+        session.put(settled)
+        return
+    floor = 0 if error.retry_after is None else parse_ms(error.retry_after)
+    delay = step.tool.retry.delay_ms(number, session.engine.clock.chance(), floor_ms=floor)
+    failed = e.EffectFailed(
+        at=now,
+        step=effect.step,
+        attempt=number,
+        why=error.why,
+        reason="not_sent",
+        final=delay is None,
+        retry_at=None if delay is None else now + delay,
+    )
+    session.put(failed)
+
+
+def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call) -> None:
+    if session.dropped is not None:
+        session.evidence(effect, number, "rejected", why=why)
+        return
+    now = session.engine.clock.now()
+    if gates.earlier_unsettled(effect, number):
+        session.put(e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="rejected", why=why))
+        return
+    spent = {**call.spending} or None
+    failed = e.EffectFailed(
+        at=now, step=effect.step, attempt=number, why=why, reason="rejected", final=True, spent=spent
+    )
+    session.put(failed)
+
+
+# ---------------------------------------------------------------- running a tool's code
+
+
+def call_for(session: Session, step: Any, key: str, number: int) -> Call | None:
+    """Return the Call of an attempt, or None where neither the tool nor its record needs one."""
+    engine = session.engine
+    if step.tool.takes != "call" and not key:
+        return None
+    deadline = engine.moment(engine.clock.now() + step.tool.timeout_ms)
+    return Call(
+        key=key,
+        attempt=number,
+        deadline=deadline,
+        secrets=gates.secrets_of(session, step.id if key else None),
+        resources=engine.resource,
+    )
+
+
+async def attempt_call(session: Session, step: Any, call: Call | None, *, inside: Branch | None) -> Any:
+    """Run the tool's code once, under its timeout. Raises TimedOut, and whatever the tool raises."""
+    tool, engine = step.tool, session.engine
+    leading = (call,) if tool.takes == "call" else ()
+    session.flying(1)
+    deadline = engine.deadlines.set(tool.timeout_ms / 1000)
+    before = CURRENT.get()
+    CURRENT.set(CallScope(tool.name))
+    try:
+        if tool.is_async:
+            return await step.bound.call(tool.fn, *leading)
+        return await engine.in_thread(session, step, call, lambda: step.bound.call(tool.fn, *leading))
+    except asyncio.CancelledError:
+        if not deadline.passed:
+            raise
+        deadline.task.uncancel()
+        why = f"no answer within {tool.timeout_ms / 1000:g} s"
+        raise TimedOut(why) from None
+    finally:
+        CURRENT.set(before)
+        engine.deadlines.drop(deadline)
+        session.flying(-1)
+
+
+# ---------------------------------------------------------------- transactional tools
+
+
+async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> None:
+    """Run a transactional tool inside the append: its effect and its outcome commit together, or not at all."""
+    session, tool = branch.session, step.tool
+    engine = session.engine
+    number = 1 if effect is None else effect.attempt + 1
+    undo = gates.before_start(session, step.id)
+    settled: list[OnceSettled] = []
+    done: list[e.Entry] = []
+    once = _identity(session, step, effect)
+
+    def work(tx: Any) -> list[bytes]:
+        data = tool.result.write(step.bound.call(tool.fn, tx))
+        confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=msgspec.Raw(data))
+        done.append(confirmed)
+        if once is not None:
+            settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", data))
+        return [encode(confirmed)]
+
+    started = _started(session, step, effect, number)
+    future = session.queue(
+        started, once=once, scopes=gates.scopes(session, tool), work=gates.certain(work), once_settled=settled
+    )
+    try:
+        await future
+    except SwitchedOff as refusal:
+        undo()
+        await gates.wait_switch(branch, step, effect, refusal)
+    except OnceTaken as refusal:
+        undo()
+        await gates.wait_once(branch, step, effect, refusal)
+    except gates.WorkFailed as failure:
+        undo()
+        _rolled_back(session, step, effect, number, failure.error)
+    except EpochLost as lost:
+        session.drop(lost)
+        raise
+    finally:
+        if future.done() and not future.cancelled() and future.exception() is None and done:
+            session.applied(done[-1])
+
+
+def _rolled_back(session: Session, step: ToolStep, effect: Effect | None, number: int, error: Exception) -> None:
+    """Record a transactional failure: rolled back together with its `started`, so certainly nothing of it happened."""
+    engine = session.engine
+    final = isinstance(error, Rejected | InvalidValue)
+    delay = None if final else step.tool.retry.delay_ms(number, engine.clock.chance())
+    now = engine.clock.now()
+    failed = e.EffectFailed(
+        at=now,
+        step=step.id,
+        attempt=number,
+        why=engine.why(error),
+        reason="rejected",
+        final=delay is None,
+        retry_at=None if delay is None else now + delay,
+    )
+    session.put(_started(session, step, effect, number), failed)

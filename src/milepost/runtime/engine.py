@@ -1,0 +1,324 @@
+"""What all runs of a process share: the store, the writer, the clock, the worker's identity and its lease.
+
+The lease is renewed from a thread, so that a blocked event loop does not lose it. Runs are taken over from workers that are
+proven dead by their lock file, at once, or whose lease lapsed. A store that failed stops everything here: no session may go
+on, since nobody knows what was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from milepost.core import entries as e
+from milepost.core.chain import verify
+from milepost.core.chunks import digest_of, references
+from milepost.core.duration import from_ms
+from milepost.core.lease import LEASE_MS, lapsed, needed_until, renew_every_ms
+from milepost.definitions.call import Call
+from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
+from milepost.runtime import effects, locks, reconcile, starting
+from milepost.runtime.clock import Clock, SystemClock
+from milepost.runtime.threads import Deadlines, Threads
+from milepost.runtime.writer import Writer
+from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
+
+if TYPE_CHECKING:
+    from milepost.core.steps import Effect
+    from milepost.definitions.tools import Tool
+    from milepost.definitions.workflows import Workflow
+    from milepost.runtime.session import Session
+    from milepost.stores.api import Store
+
+T = TypeVar("T")
+log = logging.getLogger("milepost")
+EMIT_EVERY_S = 0.05
+
+
+class Engine:
+    """One process's share in driving runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        workflows: Sequence[Workflow[Any, Any]] = (),
+        tools: Sequence[Tool[..., Any]] = (),
+        resources: Mapping[type[Any], Callable[[], AbstractAsyncContextManager[Any]]] | None = None,
+        secrets: Callable[[str], str],
+        clock: Clock | None = None,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        self.store = store
+        self.clock: Clock = clock or SystemClock()
+        self.writer = Writer(store)
+        self.workflows = {workflow.name: workflow for workflow in workflows}
+        self.tools = {tool.name: tool for tool in tools}
+        self.secrets = secrets
+        self.lease_ms = lease_ms
+        self.lease_until = 0
+        self.deadlines = Deadlines()
+        self.threads = Threads()
+        self.sessions: dict[str, Session] = {}
+        self.worker = ""
+        self.draining = False
+        self.family: set[str] | None = None
+        self.references = references
+        self.woken = asyncio.Event()
+        self._resources: dict[type[Any], Any] = {}
+        self._opened = AsyncExitStack()
+        self._factories = dict(resources or {})
+        self._manifests: dict[str, bytes] = {}
+        self._stop_renewing = threading.Event()
+        self._renewing: threading.Thread | None = None
+        self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self._events: list[tuple[str, int, bytes]] = []
+        self._emitting: asyncio.TimerHandle | None = None
+        self._posting: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+
+    # ------------------------------------------------------------ opening and closing
+
+    async def open(self, *, drives: bool) -> None:
+        """Start writing; a process that drives also takes an identity, a lock and a lease, and opens its resources."""
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self.woken = asyncio.Event()
+        self.writer.on_failed = self._store_failed
+        self.writer.open()
+        if not drives:
+            return
+        for kind, factory in self._factories.items():
+            self._resources[kind] = await self._opened.enter_async_context(factory())
+        now = self.clock.now()
+        self.worker = f"{socket.gethostname()}-{os.getpid()}-{self.clock.uuid().hex[:8]}"
+        locks.hold(self.store.place, self.worker)
+        self.lease_until = now + self.lease_ms
+        row = WorkerRow(self.worker, socket.gethostname(), os.getpid(), now, self.lease_until)
+        await self.writer.durable(Enlist(row))
+        self._renewing = threading.Thread(target=self._renew, name="milepost-lease", daemon=True)
+        self._renewing.start()
+
+    async def close(self) -> None:
+        """Write what is queued, give the lease and the lock back, close the resources."""
+        for task in list(self._posting):
+            await asyncio.wait([task])
+        self._flush_events()
+        await self.writer.close()
+        if self.worker:
+            self._stop_renewing.set()
+            if self._renewing is not None:
+                self._renewing.join(timeout=5)
+            if self.writer.failed is None:
+                self.store.end_worker(self.worker, self.clock.now())
+            locks.release(self.store.place, self.worker)
+        self.threads.close()
+        await self._opened.aclose()
+
+    def _renew(self) -> None:
+        while not self._stop_renewing.wait(renew_every_ms(self.lease_ms) / 1000):
+            until = self.clock.now() + self.lease_ms
+            try:
+                self.store.renew(self.worker, until)
+            except MilepostError as error:
+                log.warning("lease of %s not renewed: %s", self.worker, error)
+            else:
+                self.lease_until = max(self.lease_until, until)
+
+    def lease_for(self, timeout_ms: int) -> tuple[str, int] | None:
+        """Return the longer lease that an attempt of this timeout needs, None when the present one is enough."""
+        until = needed_until(self.clock.now(), timeout_ms)
+        if until <= self.lease_until:
+            return None
+        self.lease_until = until
+        return (self.worker, until)
+
+    def _store_failed(self, error: Exception) -> None:
+        log.error("the store failed, this process stops: %s", error)
+        for session in list(self.sessions.values()):
+            session.drop(error)
+        self.woken.set()
+
+    # ------------------------------------------------------------ who is alive
+
+    def is_dead(self, worker: str) -> bool:
+        """Say whether a worker of this machine is proven dead; of another machine nothing is proven."""
+        host = worker.rsplit("-", 2)[0]
+        return worker != self.worker and host == socket.gethostname() and locks.is_dead(self.store.place, worker)
+
+    def gone(self, row: WorkerRow) -> bool:
+        """Say whether what a worker holds may be claimed: it left, it is dead, or its lease lapsed."""
+        if row.id == self.worker:
+            return False
+        return row.ended_at is not None or self.is_dead(row.id) or lapsed(row.lease_until, self.clock.now())
+
+    # ------------------------------------------------------------ small services for sessions
+
+    def moment(self, at: int) -> datetime:
+        """Return a moment as people and tools get it."""
+        return from_ms(at)
+
+    def resource(self, kind: type[T]) -> T:
+        """Return what was opened for this type. Raises InvalidDeclaration where the app opens none."""
+        found = self._resources.get(kind)
+        if found is None:
+            msg = f"no resource {kind.__qualname__} is open: add it to App(resources={{{kind.__qualname__}: …}})"
+            raise InvalidDeclaration(msg)
+        return found  # type: ignore[no-any-return]
+
+    def manifest_bytes(self, workflow: Workflow[Any, Any] | None) -> bytes:
+        """Return the bytes of today's manifest of a workflow, or of the app's own tools for attached runs."""
+        name = workflow.name if workflow is not None else ""
+        if name not in self._manifests:
+            tools = workflow.tools if workflow is not None else self.tools
+            self._manifests[name] = msgspec.json.encode(starting.manifest_of(workflow, tools), order="deterministic")
+        return self._manifests[name]
+
+    async def verified_chunk(self, run_id: str, digest: str) -> bytes:
+        """Return a chunk whose bytes match its name. Raises Damaged."""
+        data = await self.store.chunk(run_id, digest)
+        if digest_of(data) != digest:
+            raise Damaged(run_id, f"chunk {digest[:12]} does not match its digest")
+        return data
+
+    def verify_tail(self, tail: Tail) -> None:
+        """Check that a tail is a chain that ends at its head. Raises Damaged."""
+        first = tail.entries[0].seq
+        stored = ((entry.seq, entry.body, entry.hash) for entry in tail.entries)
+        verify(tail.head.run_id, tail.before, first, stored, tail.head.hash)
+
+    def why(self, error: BaseException) -> str:
+        """Return what is recorded of an exception: its type and text, bounded, without a traceback."""
+        text = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
+        return text.encode("utf-8", "replace").decode()[:1_000]
+
+    def settle_due(self, session: Session) -> None:
+        """Start settling what may be settled now."""
+        reconcile.settle_due(session)
+
+    def contradicted(self, session: Session, effect: Effect, evidence: str) -> None:
+        """Record evidence against a terminal outcome."""
+        reconcile.contradicted(session, effect, evidence)
+
+    def diverged_waiting(self, session: Session) -> None:
+        """Stop a segment whose branches all wait for recorded effects that none of them asks for."""
+        step = sorted(session.unclaimed)[0]
+        effect = session.state.steps[step]
+        path = getattr(effect, "path", step)
+        asked = "other calls, and waits for this one"
+        session.stop(Diverged(path, f"a call of {getattr(effect, 'tool', '?')}", asked))
+
+    def dropped(self, session: Session, error: Exception) -> None:
+        """Say that a run was let go of."""
+        if not isinstance(error, StoreFailed):
+            log.warning("run %s dropped: %s", session.run_id, error)
+        self.sessions.pop(session.run_id, None)
+
+    def adopt(self, run_id: str) -> None:
+        """Drive a new child here too, where only one family of runs is driven; and look for work at once."""
+        if self.family is not None:
+            self.family.add(run_id)
+        self.woken.set()
+
+    # ------------------------------------------------------------ threads, and bytes that wait for a record
+
+    async def in_thread(self, session: Session, step: Any, call: Call | None, fn: Callable[[], Any]) -> Any:
+        """Run a `def` tool in a thread. If it is given up, what it returns late is kept as evidence."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def finished(value: Any, error: BaseException | None) -> None:
+            if future.done():
+                self._late(session, step, call, value, error)
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+        self.threads.start(loop, fn, finished)
+        return await future
+
+    def _late(self, session: Session, step: Any, call: Call | None, value: Any, error: BaseException | None) -> None:
+        effect = session.state.steps.get(step.id)
+        if call is None or not call.key or getattr(effect, "key", None) != call.key or effect is None:
+            return  # a free read, or a question: nothing depends on it any more
+        if error is None:
+            effects.returned(session, step.tool, effect, call.attempt, value, call)  # type: ignore[arg-type]
+        elif session.dropped is not None:
+            session.evidence(effect, call.attempt, "unknown", why=self.why(error))  # type: ignore[arg-type]
+        elif getattr(effect, "outcome", "") == "unknown":
+            now = self.clock.now()
+            session.put(e.AttemptQuieted(at=now, step=step.id, attempt=call.attempt, quiet_at=now))
+        if session.dropped is None:
+            session.changed()
+
+    def before_bytes(self, session: Session, entry: e.Entry) -> None:
+        """Record something that must be durable before a tool's bytes leave.
+
+        From a thread this waits. On the loop the commit is the next thing that runs, before any socket of the tool.
+        """
+        if threading.get_ident() == self._loop_thread:
+            session.put(entry)
+            self.writer.hurry()
+            return
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(session.durable(entry), self._loop).result(timeout=30)
+
+    # ------------------------------------------------------------ messages, events, ends
+
+    def post(self, post: Post) -> None:
+        """Deliver a message without waiting for it."""
+
+        async def deliver() -> None:
+            try:
+                await self.writer.durable(Deliver(post))
+            except MilepostError as error:
+                log.warning("message %s for run %s not delivered: %s", post.message_id, post.run_id, error)
+
+        task = asyncio.get_running_loop().create_task(deliver())
+        self._posting.add(task)
+        task.add_done_callback(self._posting.discard)
+
+    def emit(self, run_id: str, event: Mapping[str, Any]) -> None:
+        """Keep a diagnostic event; what cannot be written is dropped, never raised into the run."""
+        try:
+            body = msgspec.json.encode(event)
+        except (TypeError, ValueError, msgspec.MsgspecError):
+            body = msgspec.json.encode({"kind": event.get("kind", "event"), "text": repr(event)[:1_000]})
+        self._events.append((run_id, self.clock.now(), body))
+        if self._emitting is None:
+            self._emitting = asyncio.get_running_loop().call_later(EMIT_EVERY_S, self._flush_events)
+
+    def _flush_events(self) -> None:
+        self._emitting = None
+        events, self._events = self._events, []
+        if events and self.writer.failed is None:
+            self.writer.events(events)
+
+    def watch(self, run_id: str) -> asyncio.Future[None]:
+        """Return a future that is done when the run rests or ends in this process."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(run_id, []).append(future)
+        return future
+
+    def rested(self, run_id: str) -> None:
+        """Tell who watches a run that it rested or ended."""
+        for future in self._watchers.pop(run_id, []):
+            if not future.done():
+                future.set_result(None)
+
+    def trace(self, run_id: str, error: BaseException) -> None:
+        """Keep a traceback as a diagnostic event."""
+        text = "".join(traceback.format_exception(error))[-8_000:]
+        self.emit(run_id, {"kind": "traceback", "text": text})

@@ -1,0 +1,272 @@
+"""What must hold before an attempt, asked at the edge; and how a step waits where it does not.
+
+Deny by default. What is missing is never raised into the step's siblings: the step is recorded as not started, the branch
+rests, and the waiting says what to type. Listing, scopes, approval and money are looked at here; switches, the epoch and
+identities inside the transaction that writes `started`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import entries as e
+from milepost.core.approval import approval_id
+from milepost.core.authority import missing_scopes
+from milepost.core.chain import step_key
+from milepost.core.decide import move_for
+from milepost.core.duration import parse_ms
+from milepost.core.outcome import Person
+from milepost.core.steps import Effect
+from milepost.definitions.http import classify
+from milepost.errors import MilepostError, NotSent, Rejected, Waiting
+from milepost.runtime.session import approval_row
+
+if TYPE_CHECKING:
+    from milepost.definitions.tools import Tool
+    from milepost.runtime.branch import Branch, ToolStep
+    from milepost.runtime.session import Session
+    from milepost.stores.api import OnceTaken, SwitchedOff
+
+POLL_MS = 500
+
+
+class WorkFailed(MilepostError):
+    """A transactional tool raised; its transaction was rolled back."""
+
+    code = "work_failed"
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def certain(work: Callable[[Any], list[bytes]]) -> Callable[[Any], list[bytes]]:
+    """Wrap a tool's work so that whatever it raises refuses its own append and no other."""
+
+    def guarded(tx: Any) -> list[bytes]:
+        try:
+            return work(tx)
+        except Exception as error:
+            raise WorkFailed(error) from error
+
+    return guarded
+
+
+def planned(session: Session, step: ToolStep) -> e.EffectPlanned:
+    """Return the plan of an effect: what will be sent, under which key, fixed before the first attempt."""
+    tool, state = step.tool, session.state
+    return e.EffectPlanned(
+        at=session.engine.clock.now(),
+        step=step.id,
+        path=step.path,
+        tool=tool.name,
+        version=tool.version,
+        effect=tool.effect,
+        digest=step.bound.digest,
+        args=msgspec.Raw(step.bound.data),
+        key=step_key(session.engine.store.id, session.run_id, state.visit, step.id, state.generation),
+        once=tool.once_of(step.bound) if tool.once else None,
+    )
+
+
+def scopes(session: Session, tool: Tool[..., Any]) -> tuple[str, ...]:
+    """Return the scopes whose switches stop this tool in this run."""
+    return ("all", f"tool:{tool.name}", f"workflow:{session.about.workflow}", f"tenant:{session.tenant}")
+
+
+def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | None:
+    """Return what an attempt of this step must wait for, or None when it may start."""
+    tool, now = step.tool, session.engine.clock.now()
+    if session.closing:
+        return Waiting("switch")
+    held = session.about.authority.widened(session.state.scopes)
+    missing = missing_scopes(held, tool.scopes, now)
+    if missing:
+        return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
+    if held.expires_at is not None and now >= held.expires_at:
+        ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
+        return Waiting("authority", None, ask)
+    if tool.needs_approval(step.bound) and (effect is None or effect.approval is None):
+        approval = session.state.approvals.get(approval_of(session, step))
+        if approval is None or not approval.permits(tool.version, step.bound.digest):
+            id_ = approval_of(session, step)
+            return Waiting("approval", None, f"milepost approve {id_}, or milepost deny {id_} --why …")
+    if tool.costed and step.id not in session.state.ledger.reserved:
+        short = session.state.ledger.short(tool.cost_of(step.bound))
+        if short:
+            needs = " ".join(f"--budget {unit}={gap.normalize():f}" for unit, gap in short.items())
+            return Waiting("budget", None, f"milepost grant {session.run_id} {needs}")
+    return None
+
+
+def approval_of(session: Session, step: ToolStep) -> str:
+    """Return the id of the approval for exactly this effect."""
+    place = f"{step.id}/{session.state.generation}"
+    tool = step.tool
+    return approval_id(session.run_id, session.state.visit, place, tool.name, tool.version, step.bound.digest)
+
+
+def approval_for(session: Session, step: ToolStep) -> str | None:
+    """Return the approval that an attempt consumes, if it needs one."""
+    id_ = approval_of(session, step) if step.tool.approval is not False else ""
+    approval = session.state.approvals.get(id_)
+    return id_ if approval is not None and approval.verdict == "approved" else None
+
+
+def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiting) -> None:
+    """Record that the effect is known and not started, and what a person is asked."""
+    entries: list[e.Entry] = []
+    rows = []
+    if effect is None:
+        entries.append(planned(session, step))
+    if waiting.reason == "approval":
+        id_ = approval_of(session, step)
+        if id_ not in session.state.approvals:
+            now = session.engine.clock.now()
+            asked = e.ApprovalAsked(
+                at=now, step=step.id, id=id_, tool_version=step.tool.version, digest=step.bound.digest
+            )
+            entries.append(asked)
+    if entries:
+        if isinstance(entries[-1], e.ApprovalAsked):
+            seen = effect or _as_effect(entries[0])
+            rows = [approval_row(session, seen, entries[-1].id, entries[-1].at)]
+        session.put(*entries, approvals=rows)
+
+
+def _as_effect(planned_: e.Entry) -> Effect:
+    assert isinstance(planned_, e.EffectPlanned)
+    p = planned_
+    return Effect(p.step, p.path, p.tool, p.version, p.effect, p.digest, p.args, p.key, p.once)
+
+
+def before_start(session: Session, step: str) -> Callable[[], None]:
+    """Return what takes an optimistic `started` back out of the state, for when its append is refused."""
+    state = session.state
+    effect = state.steps.get(step)
+    reserved = step in state.ledger.reserved
+    if type(effect) is not Effect:
+
+        def forget() -> None:
+            started = state.steps.pop(step, None)
+            if type(started) is Effect and started.approval is not None:
+                state.approvals[started.approval].verdict = "approved"
+            if not reserved:
+                state.ledger.reserved.pop(step, None)
+
+        return forget
+    outcome, retry_at, approval = effect.outcome, effect.retry_at, effect.approval
+
+    def restore() -> None:
+        effect.doubt.attempts.pop()
+        effect.outcome, effect.retry_at = outcome, retry_at
+        if approval is None and effect.approval is not None:
+            state.approvals[effect.approval].verdict = "approved"
+            effect.approval = None
+        if not reserved:
+            state.ledger.reserved.pop(step, None)
+
+    return restore
+
+
+async def wait_unknown(branch: Branch, step: ToolStep, effect: Effect) -> None:
+    """Rest until an unknown effect is settled; what can be done about it is under way."""
+    session = branch.session
+    session.engine.settle_due(session)
+    move = move_for(effect, session.world())
+    ask = ""
+    if isinstance(move, Person):
+        ask = f"milepost resolve {session.run_id} {effect.path} --happened VALUE | --did-not-happen | --rejected"
+    await session.parked(step.id, Waiting("unknown", None, ask), branch.idle)
+
+
+async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff) -> None:
+    """Rest while a switch stands; a hold is lifted by resolving what caused it."""
+    session, switch = branch.session, refusal.switch
+    waiting = Waiting("person" if switch.kind == "hold" else "switch", None, f"{switch.scope}: {switch.why}")
+    plan(session, step, effect, waiting)
+    session.polls[step.id] = session.engine.clock.now() + 4 * POLL_MS
+    try:
+        await session.parked(step.id, waiting, branch.idle)
+    finally:
+        session.polls.pop(step.id, None)
+
+
+async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refusal: OnceTaken) -> None:
+    """Take over the outcome of whoever claimed the identity first, or rest until there is one."""
+    session, row = branch.session, refusal.row
+    plan(session, step, effect, Waiting("unknown"))
+    now = session.engine.clock.now()
+    first = f"run {row.run_id} claimed the same identity"
+    if row.digest != step.bound.digest:
+        why = f"{first} with other arguments (step {row.step})"
+        failed = e.EffectFailed(at=now, step=step.id, attempt=0, why=why, reason="conflict", final=True)
+        session.put(failed, once_settled=())
+    elif row.outcome == "confirmed":
+        result = msgspec.Raw(row.result or b"null")
+        confirmed = e.EffectConfirmed(at=now, step=step.id, attempt=0, result=result, by="once", why=first, spent={})
+        session.put(confirmed, once_settled=())
+    else:
+        session.polls[step.id] = now + POLL_MS
+        try:
+            await session.parked(step.id, Waiting("unknown", None, ""), branch.idle)
+        finally:
+            session.polls.pop(step.id, None)
+
+
+def earlier_unsettled(effect: Effect, number: int) -> bool:
+    """Say whether an attempt before this one may have happened, so that this one's failure settles only itself."""
+    return any(attempt.settled in {"", "absent"} for attempt in effect.doubt.attempts if attempt.number < number)
+
+
+def still_open(session: Session, step: str) -> bool:
+    """Say whether the effect that closed a branch is still unsettled."""
+    effect = session.state.steps.get(step)
+    return type(effect) is Effect and effect.open
+
+
+def retry_delay(session: Session, tool: Tool[..., Any], attempt: int, error: Exception) -> int | None:
+    """Return how long to wait before a failed read is tried again, None when it is not."""
+    known = error if isinstance(error, NotSent) else classify(error)
+    if isinstance(known, Rejected):
+        return None
+    asked = known.retry_after if isinstance(known, NotSent) else None
+    floor = 0 if asked is None else parse_ms(asked)
+    return tool.retry.delay_ms(attempt, session.engine.clock.chance(), floor_ms=floor)
+
+
+def secrets_of(session: Session, step: str | None) -> Callable[[str], str]:
+    """Return how an attempt reads secrets: each one's fingerprint is recorded before a byte can leave with it."""
+
+    def read(name: str) -> str:
+        value = session.engine.secrets(name)
+        effect = None if step is None else session.state.steps.get(step)
+        if type(effect) is not Effect:
+            return value
+        # Keyed with the store's id, so that equal secrets of two stores do not show.
+        mark = hmac.new(session.engine.store.id.encode(), value.encode(), sha256).hexdigest()[:16]
+        known = effect.credentials.get(name)
+        if known is None:
+            used = e.CredentialUsed(at=session.engine.clock.now(), step=effect.step, name=name, fingerprint=mark)
+            session.engine.before_bytes(session, used)
+        elif known != mark:
+            why = f"secret {name!r} changed since the first attempt; a resend must use the same credential"
+            raise NotSent(why)
+        return value
+
+    return read
+
+
+def in_loop() -> bool:
+    """Say whether this is the event loop's own thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

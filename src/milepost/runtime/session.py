@@ -1,0 +1,366 @@
+"""A run that this process holds: its state, its place in the chain, and what is going on with it right now.
+
+State changes at the moment an entry is queued, not when it is durable: whoever must not act before it is durable awaits
+`durable`. If an append is refused by epoch, or the store fails, the session is *dropped*: nothing more is started, and what
+its attempts still see goes to the inbox as evidence.
+
+A segment *unloads* when nothing of it can move: every branch is parked (or joins branches that are), nothing is in flight,
+and nothing will be due within a moment. Its task is cancelled; once that begins no step starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import codec, messages
+from milepost.core import entries as e
+from milepost.core.chunks import digest_of
+from milepost.core.decide import World, move_for, rest_on
+from milepost.core.steps import Effect, Read, Receive, Sleep
+from milepost.errors import EpochLost, Waiting
+from milepost.stores.api import Append, ApprovalRow, EffectRow, Once, OnceSettled, Post
+
+if TYPE_CHECKING:
+    from milepost.core.state import RunState
+    from milepost.definitions.tools import Tool
+    from milepost.definitions.workflows import Workflow
+    from milepost.runtime.engine import Engine
+    from milepost.stores.api import Head
+
+LINGER_MS = 1_000
+BY_REFERENCE_BYTES = 256 * 1024
+_REFERENCE = b'{"$ref":"'
+
+
+class Unloading(BaseException):  # noqa: N818  not an error: it unwinds a segment that was unloaded
+    """A call was made while the segment was being unloaded."""
+
+
+class Session:
+    """One held run."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        head: Head,
+        state: RunState,
+        about: e.About,
+        workflow: Workflow[Any, Any] | None,
+        tools: dict[str, Tool[..., Any]],
+    ) -> None:
+        self.engine = engine
+        self.head = head
+        self.state = state
+        self.about = about
+        self.workflow = workflow
+        self.tools = tools
+        self.facts = {name: tool.facts for name, tool in tools.items()}
+        self.run_id = head.run_id
+        self.attached = about.attached
+        self.tenant = about.authority.tenant or ""
+        self.dropped: Exception | None = None
+        self.fatal: Exception | None = None
+        self.draining = False
+        self.unloading = False
+        self.inflight = 0
+        self.busy = 0
+        self.segment_task: asyncio.Task[Any] | None = None
+        self.settlers: dict[str, asyncio.Task[None]] = {}
+        self.unclaimed: set[str] = set()
+        self.known_chunks: set[str] = set()
+        self.dead: frozenset[str] = frozenset()
+        self.blocks: tuple[str, ...] = ()
+        self.once_of: dict[str, Once] = {}
+        self.waits: dict[str, Waiting] = {}
+        self.polls: dict[str, int] = {}
+        self._parked: set[asyncio.Future[None]] = set()
+        self._waking: set[asyncio.Future[None]] = set()
+        self._checking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.barriered = 0
+        self.taken: set[int] = set()
+
+    # ------------------------------------------------------------ writing
+
+    def world(self) -> World:
+        """Return what a decision may look at now."""
+        engine = self.engine
+        return World(
+            engine.clock.now(), self.facts, self.dead, self.blocks, self.about.deadline, self.attached, self.state.ended
+        )
+
+    def put(self, *entries: e.Entry, **beside: Any) -> None:
+        """Apply entries and queue them; they are durable before anything that is awaited later."""
+        self.engine.writer.put(self._append(entries, beside), self._refused)
+
+    def queue(self, *entries: e.Entry, **beside: Any) -> asyncio.Future[Any]:
+        """Apply entries and return the future of their being durable.
+
+        Raises at once what dropped the session; the future raises EpochLost, SwitchedOff, OnceTaken or StoreFailed.
+        Cancelling who awaits it waits for the commit first, so that its answer is always known.
+        """
+        return self.engine.writer.durable(self._append(entries, beside))
+
+    async def durable(self, *entries: e.Entry, **beside: Any) -> Any:
+        """Apply entries and wait until they are durable. Raises as `queue` does, and lets go of a lost run."""
+        try:
+            return await self.queue(*entries, **beside)
+        except EpochLost as error:
+            self.drop(error)
+            raise
+
+    def applied(self, entry: e.Entry) -> None:
+        """Apply an entry that a transaction has written already."""
+        self.state.apply(entry)
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing new may start: the run was cancelled, is out of time, or its worker is leaving."""
+        deadline = self.about.deadline
+        late = deadline is not None and self.engine.clock.now() >= deadline
+        return self.draining or self.state.cancel is not None or late
+
+    def _append(self, entries: tuple[e.Entry, ...], beside: dict[str, Any]) -> Append:
+        if self.dropped is not None:
+            raise self.dropped
+        state, bodies, rows, settled = self.state, [], [], []
+        for entry in entries:
+            state.apply(entry)
+            bodies.append(codec.encode(entry))
+            row = _ROWS.get(type(entry))
+            if row is not None:
+                effect = state.steps[entry.step]  # type: ignore[attr-defined]
+                if type(effect) is Effect:
+                    rows.append(row(effect))
+                    if effect.once is not None and effect.final:
+                        settled.extend(self._settle_once(effect))
+        at = entries[0].at if entries else self.engine.clock.now()
+        if beside.get("work") is not None:
+            rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
+        elif settled:
+            beside.setdefault("once_settled", settled)
+        return Append(self.head, bodies, at, effects=rows, **beside)
+
+    def _settle_once(self, effect: Effect) -> list[OnceSettled]:
+        value = effect.once or ""
+        if effect.outcome == "confirmed":
+            result = None if effect.result is None else bytes(effect.result)
+            return [OnceSettled(self.tenant, effect.tool, value, "confirmed", result)]
+        return [OnceSettled(self.tenant, effect.tool, value, None)]
+
+    def _refused(self, error: Exception) -> None:
+        self.drop(error)
+
+    def drop(self, error: Exception) -> None:
+        """Let go of the run at once, loudly: it is held elsewhere, or the store failed."""
+        if self.dropped is None:
+            self.dropped = error
+            self.engine.dropped(self, error)
+            self.unload()
+
+    def stop(self, error: Exception) -> None:
+        """Remember what stops the whole segment, whatever its branches do with exceptions, and unload it."""
+        if self.fatal is None:
+            self.fatal = error
+        self.unload()
+
+    def evidence(self, effect: Effect, attempt: int, saw: str, value: bytes = b"null", why: str = "") -> None:
+        """Put into the inbox what an attempt of ours saw after we lost the run."""
+        now = self.engine.clock.now()
+        message = messages.Evidence(
+            at=now,
+            by=self.engine.worker,
+            visit=self.state.visit,
+            step=effect.step,
+            path=effect.path,
+            attempt=attempt,
+            saw=saw,
+            value=msgspec.Raw(value),
+            why=why,
+        )
+        name = f"evidence:{self.state.visit}:{effect.step}:{attempt}:{saw}"
+        self.engine.post(Post(self.run_id, name, messages.encode(message), now))
+
+    # ------------------------------------------------------------ values
+
+    def stow(self, data: bytes) -> tuple[msgspec.Raw, dict[str, bytes] | None]:
+        """Return how a value stands in an entry: in place, or by reference with its chunk when it is large."""
+        if len(data) <= BY_REFERENCE_BYTES and not data.startswith(_REFERENCE):
+            return msgspec.Raw(data), None
+        digest = digest_of(data)
+        return msgspec.Raw(_REFERENCE + digest.encode() + b'"}'), {digest: data}
+
+    async def fetch(self, raw: msgspec.Raw | None) -> bytes:
+        """Return the bytes of a value that `stow` made, verified against their digest."""
+        data = b"null" if raw is None else bytes(raw)
+        if not data.startswith(_REFERENCE):
+            return data
+        return await self.engine.verified_chunk(self.run_id, data[len(_REFERENCE) : -2].decode())
+
+    # ------------------------------------------------------------ moving and resting
+
+    def enter_idle(self) -> None:
+        """Count one branch as unable to move."""
+        self.busy -= 1
+        if self.busy <= 0:
+            self.check_soon()
+
+    def leave_idle(self) -> None:
+        """Count one branch as moving again."""
+        self.busy += 1
+
+    def flying(self, change: int) -> None:
+        """Count calls that are in flight."""
+        self.inflight += change
+        self.engine.writer.tools_in_flight += change
+        if self.inflight == 0 and self.busy <= 0:
+            self.check_soon()
+
+    def check_soon(self) -> None:
+        """Look, after what was woken has run, whether the segment can still move."""
+        if not self._checking:
+            self._checking = True
+            asyncio.get_running_loop().call_soon(self._check)
+
+    def _check(self) -> None:
+        self._checking = False
+        if self.busy > 0 or self.inflight > 0 or self.settlers or self._waking or self.unloading:
+            return
+        if self.segment_task is None or self.segment_task.done():
+            return
+        if self.barriered and self.unclaimed:
+            self.engine.diverged_waiting(self)
+            return
+        due = self.due()
+        now = self.engine.clock.now()
+        if due is not None and due - now <= LINGER_MS and not self.draining:
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(max(0, due - now) / 1000 + 0.001, self._ring)
+            return
+        self.unload()
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.changed()
+
+    def unload(self) -> None:
+        """Cancel the segment's task. What is recorded stays; the segment is entered again when something moves."""
+        self.unloading = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.segment_task is not None:
+            self.segment_task.cancel()
+
+    def changed(self) -> None:
+        """Let every parked call look again at what it waits for."""
+        for future in self._parked:
+            if not future.done():
+                future.set_result(None)
+                self._waking.add(future)  # until it has run, its branch only looks as if it rested
+        self._parked.clear()
+        self.engine.settle_due(self)
+
+    async def nap(self) -> None:
+        """Wait until something changed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parked.add(future)
+        try:
+            await future
+        finally:
+            self._parked.discard(future)
+            self._waking.discard(future)
+
+    def due(self) -> int | None:
+        """Return when something of this run can move by itself, in milliseconds since 1970."""
+        moments: list[int] = list(self.polls.values())
+        world = self.world()
+        for step in self.state.steps.values():
+            if type(step) is Effect:
+                moments.extend(self._effect_due(step, world))
+            elif type(step) is Read and step.status == "retrying" and step.retry_at is not None:
+                moments.append(step.retry_at)
+            elif type(step) is Sleep and not step.ended:
+                moments.append(step.until)
+            elif type(step) is Receive and not step.taken and step.until is not None:
+                moments.append(step.until)
+        if self.about.deadline is not None and not self.state.ended and not self.attached:
+            moments.append(self.about.deadline)
+        return min(moments, default=None)
+
+    def _effect_due(self, effect: Effect, world: World) -> list[int]:
+        if effect.outcome == "failed" and not effect.final and effect.retry_at is not None:
+            return [effect.retry_at]
+        if effect.outcome != "unknown" and effect.verify_from is None:
+            return []
+        move = move_for(effect, world)
+        until = getattr(move, "until", None)
+        return [] if until is None else [until]
+
+    def rest(self) -> Waiting:
+        """Return what the whole run waits for: what needs a person first, then what comes soonest."""
+        world = self.world()
+        unknown = [(effect, move_for(effect, world)) for effect in self.state.unsettled()]
+        waits = list(self.waits.values())
+        due = self.due()
+        until = None if due is None else self.engine.moment(due)
+        if unknown:
+            resting = rest_on(self.run_id, unknown)
+            if resting.ask or not waits:
+                return Waiting("unknown", until, resting.ask)
+        asking = [waiting for waiting in waits if waiting.ask]
+        if asking:
+            first = asking[0]
+            return Waiting(first.reason, until, "; ".join(dict.fromkeys(waiting.ask for waiting in asking)))
+        if waits:
+            return Waiting(waits[0].reason, until, "")
+        return Waiting("time", until, "")
+
+    async def parked(self, step: str, waiting: Waiting, idle: Callable[[], Awaitable[None]]) -> None:
+        """Wait on behalf of a step, and let `rest` know what for."""
+        self.waits[step] = waiting
+        try:
+            await idle()
+        finally:
+            self.waits.pop(step, None)
+
+
+def approval_row(session: Session, effect: Effect, id_: str, at: int) -> ApprovalRow:
+    """Return an approval as people will see it."""
+    return ApprovalRow(
+        id_, session.run_id, effect.step, effect.path, effect.tool, bytes(effect.args), at, "asked"
+    )
+
+
+def _row(effect: Effect) -> EffectRow:
+    gone = effect.outcome == "confirmed" or (effect.outcome == "failed" and effect.final)
+    attempts = effect.doubt.attempts
+    return EffectRow(
+        effect.step,
+        None if gone else effect.outcome,
+        effect.path,
+        effect.tool,
+        effect.effect,
+        len(attempts),
+        attempts[-1].started_at if attempts else None,
+        effect.why or None,
+        effect.doubt.person or None,
+    )
+
+
+_ROWS: dict[type[e.Entry], Callable[[Effect], EffectRow]] = dict.fromkeys(
+    (
+        e.EffectPlanned,
+        e.EffectStarted,
+        e.EffectConfirmed,
+        e.EffectFailed,
+        e.EffectUnknown,
+        e.AttemptSettled,
+        e.PersonNeeded,
+    ),
+    _row,
+)

@@ -1,0 +1,170 @@
+"""The one place from which a process writes: group commit, first in, first out.
+
+The rule of output commit: a record is awaited only when the outside world is about to see something. `durable` is for
+those (a `started`, an answer to a caller outside); `put` is for everything else. What was put is written with whatever is
+awaited next, or after a moment, and always in the order in which it was put: so a `started` that is durable means that all
+before it is durable too.
+
+What may go wrong. A refusal (a lost epoch, a switch, an identity that is taken) concerns one append and goes back to its
+caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown: everything
+that waits is told so, the writer accepts nothing more, and the process has to reopen and read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from milepost.errors import StoreBusy, StoreError, StoreFailed
+
+from milepost.stores.api import Emit
+
+if TYPE_CHECKING:
+    from milepost.stores.api import Append, Operation, Store
+
+LAZY_S = 0.005
+QUEUE_MAX = 2_000
+BATCH_MAX = 2_000
+BUSY_TRIES = 3
+SLOW_COMMIT_S = 0.002
+
+Refused = Callable[[Exception], None]
+
+
+class Durable(asyncio.Future[Any]):
+    """The future of a commit. It cannot be cancelled: a task that awaits it is cancelled when the answer is known."""
+
+    def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002  the form of Future.cancel
+        """Refuse."""
+        return False
+
+
+class Writer:
+    """Collects operations of all runs of a process and commits them together."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: list[tuple[Operation, asyncio.Future[Any] | None, Refused | None]] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._lazy: asyncio.TimerHandle | None = None
+        self._urgent = False
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self.failed: Exception | None = None
+        self.on_failed: Callable[[Exception], None] | None = None
+        self.tools_in_flight = 0
+        self.commits = 0
+
+    def open(self) -> None:
+        """Start writing."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="milepost-writer")
+
+    async def close(self) -> None:
+        """Write what is queued, then stop."""
+        self._closed = True
+        self._hurry()
+        if self._task is not None:
+            await self._task
+
+    def put(self, append: Append, refused: Refused) -> None:
+        """Queue an append; `refused` is called if it is refused. Raises StoreFailed once the store has failed."""
+        if self.failed is not None:
+            raise self.failed
+        self._queue.append((append, None, refused))
+        if not self._urgent and self._lazy is None:
+            self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._hurry)
+
+    def durable(self, operation: Operation) -> asyncio.Future[Any]:
+        """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal."""
+        if self.failed is not None:
+            raise self.failed
+        future = Durable()
+        self._queue.append((operation, future, None))
+        self._hurry()
+        return future
+
+    async def room(self) -> None:
+        """Wait while too much is queued: a run that never waits for the world must still wait for the disk."""
+        while len(self._queue) >= QUEUE_MAX and self.failed is None:
+            self._hurry()
+            await asyncio.sleep(0)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a step should wait for room."""
+        return len(self._queue) >= QUEUE_MAX
+
+    def hurry(self) -> None:
+        """Write what is queued as soon as the loop comes round."""
+        self._hurry()
+
+    def events(self, events: list[tuple[str, int, bytes]]) -> None:
+        """Queue diagnostic events; they ride along with whatever is written next."""
+        self._queue.append((Emit(events), None, None))
+        if not self._urgent and self._lazy is None and not self._closed:
+            self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._hurry)
+
+    def _hurry(self) -> None:
+        self._lazy = None
+        self._urgent = True
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._urgent:
+                self._wake = loop.create_future()
+                await self._wake
+            self._urgent = False
+            if self._lazy is not None:
+                self._lazy.cancel()
+                self._lazy = None
+            while self._queue:
+                batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+                await self._commit(batch)
+            if self._closed:
+                return
+
+    async def _commit(self, batch: list[tuple[Operation, asyncio.Future[Any] | None, Refused | None]]) -> None:
+        operations = [operation for operation, _, _ in batch]
+        try:
+            answers = await self._try(operations)
+        except StoreError as error:
+            self._fail(error, batch)
+            return
+        self.commits += 1
+        for (_, future, refused), answer in zip(batch, answers, strict=True):
+            if future is not None:
+                if future.done():
+                    continue  # its caller was cancelled; the caller looks at what is written
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+            elif refused is not None and isinstance(answer, Exception):
+                refused(answer)
+
+    async def _try(self, operations: list[Operation]) -> list[Any]:
+        slow = getattr(self._store, "commit_seconds", 0.0) > SLOW_COMMIT_S
+        for attempt in range(1, BUSY_TRIES + 1):
+            try:
+                return await self._store.commit(operations, threaded=slow and self.tools_in_flight > 0)
+            except StoreBusy:
+                if attempt == BUSY_TRIES:
+                    raise
+        raise AssertionError
+
+    def _fail(self, error: StoreError, batch: list[Any]) -> None:
+        self.failed = error if isinstance(error, StoreFailed) else StoreFailed(str(error))
+        waiting = [*batch, *self._queue]
+        self._queue = []
+        for _, future, refused in waiting:
+            if future is not None and not future.done():
+                future.set_exception(self.failed)
+                future.exception()  # a caller that went away is no reason to complain at exit
+            elif refused is not None:
+                refused(self.failed)
+        if self.on_failed is not None:
+            self.on_failed(self.failed)

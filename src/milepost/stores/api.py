@@ -1,0 +1,400 @@
+"""What the runtime asks of a store, and the rows that cross this floor.
+
+An *operation* is what must be written together. `commit` takes a batch of them, first in, first out, in one transaction:
+one that is refused (a lost epoch, a switch, a `once` that is taken) leaves the others as they are. An error of the
+commit itself is raised as StoreFailed, and then nothing is known: the caller stops, reopens and reads back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from milepost.errors import MilepostError
+
+
+@dataclass(slots=True)
+class Head:
+    """Where a run's chain ends, as its owner knows it. Valid as long as the epoch is."""
+
+    run: int
+    run_id: str
+    epoch: int
+    row: int
+    seq: int
+    hash: bytes
+    segment: str | None = None
+
+
+@dataclass(slots=True)
+class Status:
+    """The projection of a run's status."""
+
+    status: str
+    at: int
+    reason: str | None = None
+    until: int | None = None
+    ask: str | None = None
+    why: str | None = None
+
+
+@dataclass(slots=True)
+class EffectRow:
+    """The projection of one effect that is not settled; `outcome` None removes it."""
+
+    step: str
+    outcome: str | None
+    path: str = ""
+    tool: str = ""
+    effect: str = ""
+    attempt: int = 0
+    started_at: int | None = None
+    why: str | None = None
+    person: str | None = None
+
+
+@dataclass(slots=True)
+class Once:
+    """A business identity that no other run may start the tool for."""
+
+    tenant: str
+    tool: str
+    value: str
+    step: str
+    digest: str
+
+
+@dataclass(slots=True)
+class OnceSettled:
+    """What became of a claimed identity: `outcome` None releases it."""
+
+    tenant: str
+    tool: str
+    value: str
+    outcome: str | None
+    result: bytes | None = None
+
+
+@dataclass(slots=True)
+class OnceRow:
+    """Who holds an identity, and what came of it."""
+
+    run_id: str
+    step: str
+    digest: str
+    outcome: str
+    result: bytes | None
+
+
+@dataclass(slots=True)
+class ApprovalRow:
+    """One approval as people see it. Moments are milliseconds since 1970."""
+
+    id: str
+    run_id: str
+    step: str
+    path: str
+    tool: str
+    args: bytes
+    asked_at: int
+    verdict: str
+    by: str | None = None
+
+
+@dataclass(slots=True)
+class Switch:
+    """A stopped scope, such as `tool:charge`."""
+
+    scope: str
+    kind: str
+    why: str
+    by: str
+    at: int
+
+
+@dataclass(slots=True)
+class NewRun:
+    """A run to be created. `digest` is of workflow and input; `entry` the bytes of its first entry."""
+
+    id: str
+    workflow: str
+    version: str
+    digest: str
+    entry: bytes
+    segment: str | None
+    at: int
+    due: int | None
+    key: str | None = None
+    attached: bool = False
+    parent: str | None = None
+    principal: str = ""
+    tenant: str | None = None
+    tags: str = "{}"
+    chunks: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Post:
+    """A message for another run (or this one): wakes it when nobody holds it."""
+
+    run_id: str
+    message_id: str
+    body: bytes
+    at: int
+
+
+@dataclass(slots=True)
+class Append:
+    """Entries of one run with all that is written beside them. Refused with EpochLost, SwitchedOff or OnceTaken.
+
+    `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the
+    transaction and returns further entries; `release` is (now, due); `lease` is (worker, until).
+    """
+
+    head: Head
+    entries: Sequence[bytes]
+    at: int
+    boundary: int | None = None
+    status: Status | None = None
+    effects: Sequence[EffectRow] = ()
+    once: Once | None = None
+    once_settled: Sequence[OnceSettled] = ()
+    chunks: Mapping[str, bytes] | None = None
+    taken: Sequence[int] = ()
+    scopes: tuple[str, ...] = ()
+    approvals: Sequence[ApprovalRow] = ()
+    answers: Sequence[tuple[str, str, str]] = ()
+    posts: Sequence[Post] = ()
+    holds: Sequence[Switch] = ()
+    lifts: Sequence[tuple[str, str, str]] = ()
+    work: Callable[[Any], list[bytes]] | None = None
+    release: tuple[int, int | None] | None = None
+    lease: tuple[str, int] | None = None
+
+
+@dataclass(slots=True)
+class Create:
+    """Create a run, or find the one that its key names. Answered with Created."""
+
+    run: NewRun
+
+
+@dataclass(slots=True)
+class Created:
+    """The run that exists now; `fresh` says whether this call made it."""
+
+    id: str
+    fresh: bool
+    workflow: str
+    digest: str
+
+
+@dataclass(slots=True)
+class Claim:
+    """Take a run under the next epoch. Refused with EpochLost when `owner_was` no longer holds it.
+
+    `entry` makes the bytes of the Claimed entry from the new epoch. Answered with Head.
+    """
+
+    run_id: str
+    owner: str
+    owner_was: str | None
+    at: int
+    entry: Callable[[int], bytes]
+
+
+@dataclass(slots=True)
+class Deliver:
+    """Put a message into a run's inbox. Answered with True, or False when that message id is known."""
+
+    post: Post
+
+
+@dataclass(slots=True)
+class Kill:
+    """Take the epoch of a run and of all its descendants, whoever holds them.
+
+    `entry` makes the bytes of RunStopped from the new epoch and the paths that are open. Answered with the (run id, path)
+    pairs that are left unknown.
+    """
+
+    run_id: str
+    why: str
+    at: int
+    entry: Callable[[int, tuple[str, ...]], bytes]
+
+
+@dataclass(slots=True)
+class Enlist:
+    """Write a worker's row."""
+
+    worker: WorkerRow
+
+
+@dataclass(slots=True)
+class Emit:
+    """Keep diagnostic events, as (run id, moment, bytes)."""
+
+    events: Sequence[tuple[str, int, bytes]]
+
+
+Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit
+
+
+class SwitchedOff(MilepostError):
+    """A switch stands on one of the scopes of this append."""
+
+    code = "switched_off"
+
+    def __init__(self, switch: Switch) -> None:
+        super().__init__(f"{switch.scope} is on {switch.kind}: {switch.why}")
+        self.switch = switch
+
+
+class OnceTaken(MilepostError):
+    """Another step has claimed this identity."""
+
+    code = "once_taken"
+
+    def __init__(self, row: OnceRow) -> None:
+        super().__init__(f"claimed by run {row.run_id}, {row.step}, which is {row.outcome}")
+        self.row = row
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    """A process that drives runs. Moments are milliseconds since 1970."""
+
+    id: str
+    host: str
+    pid: int
+    started_at: int
+    lease_until: int
+    ended_at: int | None = None
+
+
+@dataclass(slots=True)
+class RunRow:
+    """A run as listings show it. Moments are milliseconds since 1970."""
+
+    run: int
+    id: str
+    workflow: str
+    version: str
+    attached: bool
+    key: str | None
+    status: str
+    reason: str | None
+    until: int | None
+    ask: str | None
+    why: str | None
+    due: int | None
+    owner: str | None
+    parent: str | None
+    principal: str
+    tenant: str | None
+    tags: str
+    created_at: int
+    changed_at: int
+    epoch: int
+    seq: int
+    segment: str | None
+
+
+@dataclass(slots=True)
+class DueRun:
+    """A run that may be claimed."""
+
+    run: int
+    id: str
+    workflow: str
+    attached: bool
+    status: str
+    owner: str | None
+
+
+@dataclass(slots=True)
+class OpenEffect:
+    """An effect that is not settled, with the run it belongs to."""
+
+    run_id: str
+    step: str
+    path: str
+    tool: str
+    effect: str
+    outcome: str
+    attempt: int
+    started_at: int | None
+    why: str | None
+    person: str | None
+
+
+@dataclass(slots=True)
+class Stored:
+    """One stored entry."""
+
+    seq: int
+    body: bytes
+    hash: bytes
+
+
+@dataclass(slots=True)
+class Tail:
+    """A run from its latest boundary to its head. `before` is the hash in front of the first entry."""
+
+    head: Head
+    before: bytes
+    entries: list[Stored]
+
+
+@dataclass(slots=True)
+class Query:
+    """Which runs to list, newest first."""
+
+    status: str | None = None
+    workflow: str | None = None
+    key: str | None = None
+    parent: str | None = None
+    needs_you: bool = False
+    tag: tuple[str, str] | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """How stores differ. `transactional` runs a tool inside the append; `lock_files` proves death at once."""
+
+    transactional: bool
+    lock_files: bool
+
+
+class Store(Protocol):
+    """The durable verbs."""
+
+    id: str
+    place: str
+    capabilities: Capabilities
+
+    async def commit(self, operations: Sequence[Operation], *, threaded: bool = False) -> list[Any]: ...
+    async def tail(self, run_id: str) -> Tail: ...
+    async def chain(self, run_id: str) -> tuple[bytes, list[Stored], Head]: ...
+    async def chunk(self, run_id: str, digest: str) -> bytes: ...
+    async def inbox(self, run_id: str) -> list[tuple[int, bytes]]: ...
+    async def with_mail(self, owner: str) -> list[str]: ...
+    async def run(self, run_id: str) -> RunRow: ...
+    async def resolve_id(self, prefix: str) -> str: ...
+    async def runs(self, query: Query) -> list[RunRow]: ...
+    async def counts(self) -> dict[str, int]: ...
+    async def due(self, now: int, workflows: Sequence[str], limit: int) -> list[DueRun]: ...
+    async def held_by(self, owner: str) -> list[DueRun]: ...
+    async def holders(self) -> list[WorkerRow]: ...
+    async def workers(self) -> list[WorkerRow]: ...
+    async def effects(self, run_id: str | None = None) -> list[OpenEffect]: ...
+    async def approvals(self, prefix: str = "", verdict: str | None = None) -> list[ApprovalRow]: ...
+    async def switches(self) -> list[Switch]: ...
+    async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None: ...
+    async def events(self, run_id: str, after: int) -> list[tuple[int, int, bytes]]: ...
+    def renew(self, worker: str, until: int) -> None: ...
+    def end_worker(self, worker: str, at: int) -> None: ...
+    def close(self) -> None: ...

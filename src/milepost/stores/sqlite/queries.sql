@@ -1,0 +1,248 @@
+-- Every statement of the embedded store, by name.
+
+-- name: last_row
+SELECT coalesce(max(row), 0) FROM mp_journal;
+
+-- name: insert_entry
+INSERT INTO mp_journal (row, run, seq, previous, body, hash) VALUES (?, ?, ?, ?, ?, ?);
+
+-- Zero rows here is a lost epoch: the run was claimed or killed by somebody else.
+-- name: advance_head
+UPDATE mp_heads SET row = ?, seq = ?, hash = ?, boundary = coalesce(?, boundary), segment = ?
+WHERE run = ? AND epoch = ?;
+
+-- name: insert_head
+INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: head_of
+SELECT epoch, row, seq, hash, boundary, segment FROM mp_heads WHERE run = ?;
+
+-- name: raise_epoch
+UPDATE mp_heads SET epoch = epoch + 1 WHERE run = ?;
+
+-- name: insert_chunk
+INSERT INTO mp_chunks (run, digest, body) VALUES (?, ?, ?);
+
+-- name: chunk_of
+SELECT body FROM mp_chunks WHERE run = ? AND digest = ?;
+
+-- name: put_effect
+INSERT INTO mp_effects (run, step, path, tool, effect, outcome, attempt, started_at, why, person)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, step) DO UPDATE SET
+    outcome = excluded.outcome, attempt = excluded.attempt, started_at = excluded.started_at,
+    why = excluded.why, person = excluded.person;
+
+-- name: drop_effect
+DELETE FROM mp_effects WHERE run = ? AND step = ?;
+
+-- name: put_status
+UPDATE mp_runs SET status = ?, reason = ?, until = ?, ask = ?, why = ?, changed_at = ? WHERE run = ?;
+
+-- A message that arrived while the run was held must wake it at once.
+-- name: release_run
+UPDATE mp_runs SET owner = NULL, due = CASE
+    WHEN EXISTS (SELECT 1 FROM mp_inbox WHERE mp_inbox.run = mp_runs.run AND taken = 0) THEN ?1 ELSE ?2 END
+WHERE run = ?3;
+
+-- name: claim_run
+UPDATE mp_runs SET owner = ?, due = NULL, status = CASE
+    WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END, changed_at = ?
+WHERE run = ?;
+
+-- name: wake_run
+UPDATE mp_runs SET due = min(coalesce(due, ?1), ?1) WHERE run = ?2 AND owner IS NULL;
+
+-- name: insert_run
+INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, due, parent, principal, tenant, tags,
+    created_at, changed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'ready', ?, ?, ?, ?, ?, ?, ?);
+
+-- name: next_run
+SELECT coalesce(max(run), 0) + 1 FROM mp_runs;
+
+-- name: run_by_key
+SELECT run, id, workflow, digest FROM mp_runs WHERE attached = ? AND key = ?;
+
+-- name: run_number
+SELECT run FROM mp_runs WHERE id = ?;
+
+-- name: claim_once
+INSERT INTO mp_once (tenant, tool, value, run, step, digest, outcome) VALUES (?, ?, ?, ?, ?, ?, 'started')
+ON CONFLICT DO NOTHING;
+
+-- name: settle_once
+UPDATE mp_once SET outcome = ?, result = ? WHERE tenant = ? AND tool = ? AND value = ? AND run = ?;
+
+-- name: release_once
+DELETE FROM mp_once WHERE tenant = ? AND tool = ? AND value = ? AND run = ?;
+
+-- name: once_of
+SELECT mp_runs.id, mp_once.step, mp_once.digest, mp_once.outcome, mp_once.result
+FROM mp_once JOIN mp_runs USING (run) WHERE mp_once.tenant = ? AND mp_once.tool = ? AND mp_once.value = ?;
+
+-- name: deliver
+INSERT INTO mp_inbox (run, message_id, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: take_message
+UPDATE mp_inbox SET taken = 1 WHERE id = ? AND taken = 0;
+
+-- name: inbox_of
+SELECT id, body FROM mp_inbox WHERE run = ? AND taken = 0 ORDER BY id;
+
+-- name: held_with_mail
+SELECT DISTINCT mp_runs.id FROM mp_inbox JOIN mp_runs USING (run)
+WHERE taken = 0 AND mp_runs.owner = ?;
+
+-- name: message_known
+SELECT body FROM mp_inbox WHERE run = ? AND message_id = ?;
+
+-- name: put_approval
+INSERT INTO mp_approvals (id, run, step, path, tool, args, asked_at, verdict) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET verdict = excluded.verdict;
+
+-- name: answer_approval
+UPDATE mp_approvals SET verdict = ?, by = ? WHERE id = ?;
+
+-- name: approvals_like
+SELECT a.id, r.id, a.step, a.path, a.tool, a.args, a.asked_at, a.verdict, a.by
+FROM mp_approvals a JOIN mp_runs r USING (run)
+WHERE a.id GLOB ? AND (?2 IS NULL OR a.verdict = ?2) ORDER BY a.asked_at LIMIT 200;
+
+-- name: set_switch
+INSERT INTO mp_switches (scope, kind, why, by, at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope) DO UPDATE SET kind = excluded.kind, why = excluded.why, by = excluded.by, at = excluded.at;
+
+-- name: lift_switch
+DELETE FROM mp_switches WHERE scope = ?;
+
+-- name: switches
+SELECT scope, kind, why, by, at FROM mp_switches ORDER BY scope;
+
+-- name: put_worker
+INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES (?, ?, ?, ?, ?);
+
+-- name: renew_worker
+UPDATE mp_workers SET lease_until = max(lease_until, ?) WHERE id = ? AND ended_at IS NULL;
+
+-- name: end_worker
+UPDATE mp_workers SET ended_at = ?, lease_until = 0 WHERE id = ?;
+
+-- name: workers
+SELECT id, host, pid, started_at, lease_until, ended_at FROM mp_workers ORDER BY started_at;
+
+-- Owners of runs that were never released, whatever became of them.
+-- name: holders
+SELECT w.id, w.host, w.pid, w.lease_until, w.ended_at FROM mp_workers w
+WHERE w.id IN (SELECT DISTINCT owner FROM mp_runs WHERE owner IS NOT NULL);
+
+-- name: insert_event
+INSERT INTO mp_events (run, at, body) SELECT run, ?, ? FROM mp_runs WHERE id = ?;
+
+-- name: events_after
+SELECT id, at, body FROM mp_events WHERE run = ? AND id > ? ORDER BY id LIMIT 500;
+
+-- name: due_runs
+SELECT run, id, workflow, attached, status, owner FROM mp_runs
+WHERE due <= ?1 AND owner IS NULL
+    AND (attached = 1 OR status IN ('failed', 'cancelled', 'killed', 'done', 'blocked')
+        OR workflow IN (SELECT value FROM json_each(?2)))
+ORDER BY due LIMIT ?3;
+
+-- name: runs_of_owner
+SELECT run, id, workflow, attached, status, owner FROM mp_runs WHERE owner = ? LIMIT 500;
+
+-- name: next_due
+SELECT min(due) FROM mp_runs WHERE due IS NOT NULL;
+
+-- The run from its head back to its last boundary. The predecessor's hash is read apart, to verify the first of them.
+-- name: tail_of
+WITH RECURSIVE tail (row, seq, previous, body, hash) AS (
+    SELECT row, seq, previous, body, hash FROM mp_journal WHERE row = ?1
+    UNION ALL
+    SELECT j.row, j.seq, j.previous, j.body, j.hash FROM mp_journal j JOIN tail t ON j.row = t.previous
+    WHERE t.row > ?2
+)
+SELECT row, seq, previous, body, hash FROM tail ORDER BY seq;
+
+-- name: whole_chain
+WITH RECURSIVE chain (row, seq, previous, body, hash) AS (
+    SELECT row, seq, previous, body, hash FROM mp_journal WHERE row = ?1
+    UNION ALL
+    SELECT j.row, j.seq, j.previous, j.body, j.hash FROM mp_journal j JOIN chain c ON j.row = c.previous
+)
+SELECT seq, body, hash FROM chain ORDER BY seq;
+
+-- name: hash_of_row
+SELECT hash FROM mp_journal WHERE row = ?;
+
+-- name: entries_of_run
+SELECT count(*) FROM mp_journal WHERE run = ?;
+
+-- name: run_row
+SELECT r.run, r.id, r.workflow, r.version, r.attached, r.key, r.status, r.reason, r.until, r.ask, r.why, r.due, r.owner,
+    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment
+FROM mp_runs r JOIN mp_heads h USING (run) LEFT JOIN mp_runs p ON p.run = r.parent
+WHERE r.id = ?;
+
+-- name: runs_beginning_with
+SELECT id FROM mp_runs WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id LIMIT 6;
+
+-- name: find_runs
+SELECT r.run, r.id, r.workflow, r.version, r.attached, r.key, r.status, r.reason, r.until, r.ask, r.why, r.due, r.owner,
+    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment
+FROM mp_runs r JOIN mp_heads h USING (run) LEFT JOIN mp_runs p ON p.run = r.parent
+WHERE r.run > 0
+    AND (?1 IS NULL OR r.status = ?1) AND (?2 IS NULL OR r.workflow = ?2) AND (?3 IS NULL OR r.key = ?3)
+    AND (?4 IS NULL OR p.id = ?4)
+    AND (?5 = 0 OR r.status = 'blocked' OR (r.status = 'parked' AND coalesce(r.ask, '') <> '')
+        OR EXISTS (SELECT 1 FROM mp_effects e WHERE e.run = r.run AND e.person IS NOT NULL))
+    AND (?6 IS NULL OR json_extract(r.tags, '$.' || json_quote(?6)) IS ?7)
+ORDER BY r.run DESC LIMIT ?8;
+
+-- name: count_runs
+SELECT status, count(*) FROM mp_runs WHERE run > 0 GROUP BY status;
+
+-- name: children_of
+WITH RECURSIVE family (run) AS (
+    SELECT run FROM mp_runs WHERE run = ?1
+    UNION
+    SELECT r.run FROM mp_runs r JOIN family f ON r.parent = f.run
+)
+SELECT r.run, r.id, r.status FROM mp_runs r JOIN family USING (run) ORDER BY r.run;
+
+-- name: stop_run
+UPDATE mp_runs SET status = ?1, reason = NULL, until = NULL, ask = NULL, why = ?2, owner = NULL, due = ?3, changed_at = ?4
+WHERE run = ?5;
+
+-- name: open_effects
+SELECT r.id, e.step, e.path, e.tool, e.effect, e.outcome, e.attempt, e.started_at, e.why, e.person
+FROM mp_effects e JOIN mp_runs r USING (run)
+WHERE (?1 IS NULL OR e.run = ?1) ORDER BY e.run, e.started_at LIMIT 1000;
+
+-- name: lose_effects
+UPDATE mp_effects SET outcome = 'unknown', why = ? WHERE run = ? AND outcome = 'started';
+
+-- name: get_meta
+SELECT value FROM mp_meta WHERE name = ?;
+
+-- name: put_meta
+INSERT INTO mp_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: is_store
+SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'mp_migrations';
+
+-- name: tables
+SELECT count(*) FROM sqlite_schema WHERE type = 'table';
+
+-- name: create_migrations
+CREATE TABLE mp_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, at INTEGER NOT NULL) STRICT;
+
+-- name: migrations
+SELECT number, name, checksum FROM mp_migrations ORDER BY number;
+
+-- name: insert_migration
+INSERT INTO mp_migrations (number, name, checksum, at) VALUES (?, ?, ?, ?);
+
+-- name: owner_of
+SELECT owner, status FROM mp_runs WHERE run = ?;

@@ -1,0 +1,275 @@
+"""The embedded store. One connection writes, a second one reads what is committed.
+
+Commits run on the event loop's thread: a commit takes less than handing it to another thread and back. Where the disk is
+slow and tools are in flight the writer asks for `threaded`, and the loop stays free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from milepost.core.chain import genesis
+from milepost.errors import Damaged, StoreFailed, UnknownRun
+from milepost.stores.api import (
+    Append,
+    ApprovalRow,
+    Capabilities,
+    DueRun,
+    Head,
+    OnceRow,
+    OpenEffect,
+    Query,
+    RunRow,
+    Stored,
+    Switch,
+    Tail,
+    WorkerRow,
+)
+from milepost.stores.sqlite.connection import SQL, connect, extend_log, named_errors, prepare, read_only
+from milepost.stores.sqlite.writing import Batch, Recount
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from milepost.stores.api import Operation
+
+COMMITS_BEFORE_EXTENDING = 64
+
+
+class SqliteStore:
+    """A store in one SQLite file."""
+
+    capabilities = Capabilities(transactional=True, lock_files=True)
+
+    def __init__(self, place: str, *, create: bool = False) -> None:
+        """Open the file, or create it. Raises StoreMissing, NotAStore, NewerSchema, StoreBusy, UnsafeLibrary."""
+        self.place = place
+        self._writer = connect(place, create=create)
+        try:
+            self.id = prepare(self._writer, place, create=create)
+            self._reader = read_only(place)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._thread: ThreadPoolExecutor | None = None
+        self._renewer: apsw.Connection | None = None
+        self._commits = 0
+        self._failed = ""
+        self.commit_seconds = 0.0
+
+    # ------------------------------------------------------------ writing
+
+    async def commit(self, operations: Sequence[Operation], *, threaded: bool = False) -> list[Any]:
+        """Write a batch; see `stores.api`. Answers stand in the order of the operations, refusals as errors.
+
+        Raises StoreBusy when nothing was written, StoreFailed when it is not known.
+        """
+        if not threaded:
+            return self._commit(operations)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "milepost-commit")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, operations)
+
+    def _commit(self, operations: Sequence[Operation]) -> list[Any]:
+        if self._failed:
+            raise StoreFailed(self._failed)
+        started = time.perf_counter()
+        with named_errors(self.place):
+            batch, answers = self._write(operations)
+            try:
+                self._writer.execute("COMMIT").fetchall()
+            except apsw.Error as error:
+                # The live connection may show the rows as gone while the file has them: nobody knows. Stop here.
+                self._failed = str(error)
+                raise StoreFailed(self._failed) from error
+        for old, new in batch.changes:
+            old.row, old.seq, old.hash = new.row, new.seq, new.hash
+        self._commits += 1
+        if self._commits == COMMITS_BEFORE_EXTENDING:
+            extend_log(self._writer, self.place)
+        self.commit_seconds = self.commit_seconds * 0.9 + (time.perf_counter() - started) * 0.1
+        return answers
+
+    def _write(self, operations: Sequence[Operation]) -> tuple[Batch, list[Any]]:
+        writer = self._writer
+        writer.execute("BEGIN IMMEDIATE").fetchall()
+        try:
+            appends = [operation for operation in operations if type(operation) is Append]
+            if len(appends) == len(operations):
+                batch = Batch(writer, self.id)
+                try:
+                    batch.together(appends)
+                except Recount:
+                    writer.execute("ROLLBACK").fetchall()
+                    writer.execute("BEGIN IMMEDIATE").fetchall()
+                else:
+                    return batch, [None] * len(appends)
+            batch = Batch(writer, self.id)
+            return batch, [batch.alone(operation) for operation in operations]
+        except BaseException:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK").fetchall()
+            raise
+
+    def renew(self, worker: str, until: int) -> None:
+        """Renew a worker's lease; called from a thread of its own, so it has a connection of its own."""
+        with named_errors(self.place):
+            if self._renewer is None:
+                self._renewer = connect(self.place, create=False)
+            self._renewer.execute(SQL["renew_worker"], (until, worker)).fetchall()
+
+    def end_worker(self, worker: str, at: int) -> None:
+        """Write that a worker left in good order."""
+        with named_errors(self.place):
+            self._writer.execute(SQL["end_worker"], (at, worker)).fetchall()
+
+    def close(self) -> None:
+        """Close every connection."""
+        if self._thread is not None:
+            self._thread.shutdown()
+        for connection in (self._renewer, self._reader, self._writer):
+            if connection is not None:
+                connection.close()
+
+    # ------------------------------------------------------------ reading
+
+    def _read(self, name: str, *args: Any) -> list[tuple[Any, ...]]:
+        with named_errors(self.place):
+            return self._reader.execute(SQL[name], args).fetchall()
+
+    def _number(self, run_id: str) -> int:
+        rows = self._read("run_number", run_id)
+        if not rows:
+            raise UnknownRun(run_id)
+        return int(rows[0][0])
+
+    def _head(self, run: int, run_id: str) -> tuple[Head, int]:
+        rows = self._read("head_of", run)
+        if not rows:
+            raise Damaged(run_id, "it has no head")
+        epoch, row, seq, digest, boundary, segment = rows[0]
+        return Head(run, run_id, epoch, row, seq, digest, segment), boundary
+
+    async def tail(self, run_id: str) -> Tail:
+        """Return a run from its latest boundary to its head. Raises UnknownRun, Damaged."""
+        run = self._number(run_id)
+        with named_errors(self.place), self._reader:  # one snapshot: the head and what it points to
+            head, boundary = self._head(run, run_id)
+            rows = self._read("tail_of", head.row, boundary)
+            if not rows:
+                raise Damaged(run_id, "the entry that its head names is missing", seq=head.seq)
+            before = genesis(self.id, run_id)
+            if rows[0][2] is not None:
+                found = self._read("hash_of_row", rows[0][2])
+                if not found:
+                    raise Damaged(run_id, "the entry before its boundary is missing", seq=rows[0][1] - 1)
+                before = found[0][0]
+        if rows[0][0] != boundary:
+            raise Damaged(run_id, "its boundary cannot be reached from its head", seq=rows[0][1])
+        return Tail(head, before, [Stored(seq, body, digest) for _, seq, _, body, digest in rows])
+
+    async def chain(self, run_id: str) -> tuple[bytes, list[Stored], Head]:
+        """Return the genesis hash, every entry and the head of a run. Raises UnknownRun, Damaged."""
+        run = self._number(run_id)
+        with named_errors(self.place), self._reader:
+            head, _ = self._head(run, run_id)
+            rows = self._read("whole_chain", head.row)
+            count = self._read("entries_of_run", run)[0][0]
+        if count != len(rows):
+            raise Damaged(run_id, f"{count} entries are stored, {len(rows)} can be reached from the head")
+        return genesis(self.id, run_id), [Stored(*row) for row in rows], head
+
+    async def chunk(self, run_id: str, digest: str) -> bytes:
+        """Return a chunk's bytes as stored. Raises Damaged when it is missing."""
+        rows = self._read("chunk_of", self._number(run_id), digest)
+        if not rows:
+            raise Damaged(run_id, f"chunk {digest[:12]} is missing")
+        return bytes(rows[0][0])
+
+    async def inbox(self, run_id: str) -> list[tuple[int, bytes]]:
+        """Return the messages that were not taken, oldest first."""
+        return [(id_, body) for id_, body in self._read("inbox_of", self._number(run_id))]
+
+    async def with_mail(self, owner: str) -> list[str]:
+        """Return the ids of the runs this owner holds for which messages wait."""
+        return [str(row[0]) for row in self._read("held_with_mail", owner)]
+
+    async def run(self, run_id: str) -> RunRow:
+        """Return a run's row. Raises UnknownRun."""
+        rows = self._read("run_row", run_id)
+        if not rows:
+            raise UnknownRun(run_id)
+        return _run_row(rows[0])
+
+    async def resolve_id(self, prefix: str) -> str:
+        """Return the one run id that begins with `prefix`. Raises UnknownRun when none or several do."""
+        if self._read("run_number", prefix):
+            return prefix
+        matches = [str(row[0]) for row in self._read("runs_beginning_with", prefix)]
+        if len(matches) == 1:
+            return matches[0]
+        raise UnknownRun(prefix, matches)
+
+    async def runs(self, query: Query) -> list[RunRow]:
+        """Return the runs that fit, newest first."""
+        name, value = query.tag or (None, None)
+        asked = (query.status, query.workflow, query.key, query.parent, int(query.needs_you), name, value, query.limit)
+        return [_run_row(row) for row in self._read("find_runs", *asked)]
+
+    async def counts(self) -> dict[str, int]:
+        """Return how many runs there are by status."""
+        return {str(status): int(count) for status, count in self._read("count_runs")}
+
+    async def due(self, now: int, workflows: Sequence[str], limit: int) -> list[DueRun]:
+        """Return runs that nobody holds and that may be claimed now."""
+        names = "[" + ",".join(f'"{name}"' for name in workflows) + "]"
+        return [_due(row) for row in self._read("due_runs", now, names, limit)]
+
+    async def held_by(self, owner: str) -> list[DueRun]:
+        """Return the runs that an owner holds."""
+        return [_due(row) for row in self._read("runs_of_owner", owner)]
+
+    async def holders(self) -> list[WorkerRow]:
+        """Return the workers that hold runs, alive or not."""
+        rows = self._read("holders")
+        return [WorkerRow(id_, host, pid, 0, until, ended) for id_, host, pid, until, ended in rows]
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return every worker that was ever enlisted."""
+        return [WorkerRow(*row) for row in self._read("workers")]
+
+    async def effects(self, run_id: str | None = None) -> list[OpenEffect]:
+        """Return the effects that are not settled, of one run or of all."""
+        run = None if run_id is None else self._number(run_id)
+        return [OpenEffect(*row) for row in self._read("open_effects", run)]
+
+    async def approvals(self, prefix: str = "", verdict: str | None = None) -> list[ApprovalRow]:
+        """Return approvals whose id begins with `prefix`, oldest first."""
+        return [ApprovalRow(*row) for row in self._read("approvals_like", prefix + "*", verdict)]
+
+    async def switches(self) -> list[Switch]:
+        """Return what is stopped now."""
+        return [Switch(*row) for row in self._read("switches")]
+
+    async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None:
+        """Return who holds a business identity."""
+        rows = self._read("once_of", tenant, tool, value)
+        return OnceRow(*rows[0]) if rows else None
+
+    async def events(self, run_id: str, after: int) -> list[tuple[int, int, bytes]]:
+        """Return up to 500 diagnostic events after event number `after`, as (number, moment, bytes)."""
+        return [(id_, at, body) for id_, at, body in self._read("events_after", self._number(run_id), after)]
+
+
+def _run_row(row: tuple[Any, ...]) -> RunRow:
+    return RunRow(*row[:4], bool(row[4]), *row[5:])
+
+
+def _due(row: tuple[Any, ...]) -> DueRun:
+    run, id_, workflow, attached, status, owner = row
+    return DueRun(run, id_, workflow, bool(attached), status, owner)

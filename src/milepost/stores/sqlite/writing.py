@@ -1,0 +1,402 @@
+"""One batch of operations, one transaction.
+
+Appends are first tried optimistically: all rows are gathered, written with one `executemany` a table, and the counts of
+changed rows are compared with what they must be. Where a count is wrong (a lost epoch, an identity that is taken), or where
+an operation needs an answer from the database, the batch is rolled back and redone one operation at a time, each in a
+savepoint, so that one refusal never touches another. Numbers and hashes are given as entries are written: a refusal breaks
+nothing queued behind it. Heads in memory change only after the commit succeeded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from milepost.core.chain import genesis, link
+from milepost.core.codec import encode
+from milepost.core.entries import SwitchLifted, SwitchSet
+from milepost.errors import EpochLost, MilepostError, UnknownRun
+from milepost.stores.api import (
+    Append,
+    Claim,
+    Create,
+    Created,
+    Deliver,
+    Emit,
+    Enlist,
+    Head,
+    Kill,
+    NewRun,
+    OnceRow,
+    OnceTaken,
+    Operation,
+    Post,
+    Switch,
+    SwitchedOff,
+)
+from milepost.stores.sqlite.connection import SQL
+from milepost.stores.sqlite.guarded import GuardedTx
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import apsw
+
+
+SYSTEM_RUN = 0
+SYSTEM_ID = "system"
+
+
+class Recount(Exception):  # noqa: N818  not an error: it never leaves this module
+    """The optimistic try does not add up: redo one by one."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """What a batch of appends writes, by table."""
+
+    journal: list[tuple[Any, ...]] = field(default_factory=list)
+    heads: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    new_heads: dict[int, tuple[Head, Head]] = field(default_factory=dict)
+    chunks: list[tuple[Any, ...]] = field(default_factory=list)
+    effects: dict[tuple[int, str], tuple[Any, ...] | None] = field(default_factory=dict)
+    status: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+
+
+class Batch:
+    """Writes one batch through a connection that is inside a transaction."""
+
+    def __init__(self, connection: apsw.Connection, store_id: str) -> None:
+        self.connection = connection
+        self.store_id = store_id
+        self.changes: list[tuple[Head, Head]] = []
+        self._next_row: int | None = None
+        self._switches: dict[str, Switch] | None = None
+
+    # ------------------------------------------------------------ the optimistic try
+
+    def together(self, appends: Sequence[Append]) -> None:
+        """Write plain appends at once. Raises Recount when any of them would have been refused."""
+        rows = Rows()
+        for append in appends:
+            self._gather(append, rows)
+        self._write(rows, count=True)
+        if any(append.once is not None for append in appends):
+            self._claim_identities([append for append in appends if append.once is not None])
+        for append in appends:
+            self._beside(append)
+        self.changes.extend(rows.new_heads.values())
+
+    def _gather(self, append: Append, rows: Rows) -> None:
+        if append.work is not None or append.holds or append.lifts:
+            raise Recount
+        if append.scopes:
+            self._check_switches(append.scopes)
+        self._number(append, append.entries, rows)
+        self._project(append, rows)
+
+    def _project(self, append: Append, rows: Rows) -> None:
+        for digest, body in (append.chunks or {}).items():
+            rows.chunks.append((append.head.run, digest, body))
+        for effect in append.effects:
+            rows.effects[append.head.run, effect.step] = None if effect.outcome is None else (
+                append.head.run,
+                effect.step,
+                effect.path,
+                effect.tool,
+                effect.effect,
+                effect.outcome,
+                effect.attempt,
+                effect.started_at,
+                effect.why,
+                effect.person,
+            )
+        if append.status is not None:
+            s = append.status
+            rows.status[append.head.run] = (s.status, s.reason, s.until, s.ask, s.why, s.at, append.head.run)
+
+    def _number(self, append: Append, entries: Sequence[bytes], rows: Rows) -> None:
+        head = append.head
+        old, now = rows.new_heads.get(head.run, (head, head))
+        if old is not head:
+            raise Recount  # two owners of one run in one batch: let the epochs decide
+        row, seq, digest, previous = self.next_row, now.seq, now.hash, now.row
+        boundary = None
+        for position, body in enumerate(entries):
+            seq += 1
+            digest = link(digest, body)
+            rows.journal.append((row, head.run, seq, previous, body, digest))
+            if position == append.boundary:
+                boundary = row
+            previous = row
+            row += 1
+        self._next_row = row
+        earlier = rows.heads.get(head.run)
+        boundary = boundary or (earlier[3] if earlier else None)
+        segment = head.segment
+        rows.heads[head.run] = (previous, seq, digest, boundary, segment, head.run, head.epoch)
+        rows.new_heads[head.run] = (head, Head(head.run, head.run_id, head.epoch, previous, seq, digest, segment))
+
+    def _write(self, rows: Rows, *, count: bool) -> None:
+        run = self.connection.executemany
+        before = self.connection.total_changes()
+        run(SQL["advance_head"], rows.heads.values())
+        if count and self.connection.total_changes() - before != len(rows.heads):
+            raise Recount
+        run(SQL["insert_entry"], rows.journal)
+        if rows.chunks:
+            run(SQL["insert_chunk"], rows.chunks)
+        if rows.effects:
+            run(SQL["put_effect"], [row for row in rows.effects.values() if row is not None])
+            run(SQL["drop_effect"], [key for key, row in rows.effects.items() if row is None])
+        if rows.status:
+            run(SQL["put_status"], rows.status.values())
+
+    def _claim_identities(self, appends: Sequence[Append]) -> None:
+        claims = []
+        for append in appends:
+            once = append.once
+            assert once is not None
+            claims.append((once.tenant, once.tool, once.value, append.head.run, once.step, once.digest))
+        before = self.connection.total_changes()
+        self.connection.executemany(SQL["claim_once"], claims)
+        if self.connection.total_changes() - before != len(claims):
+            raise Recount
+
+    def _beside(self, append: Append) -> None:
+        run = self.connection.executemany
+        head = append.head
+        for settled in append.once_settled:
+            key = (settled.tenant, settled.tool, settled.value, head.run)
+            if settled.outcome is None:
+                run(SQL["release_once"], [key])
+            else:
+                run(SQL["settle_once"], [(settled.outcome, settled.result, *key)])
+        for row in append.approvals:
+            shown = (row.id, head.run, row.step, row.path, row.tool, row.args, row.asked_at, row.verdict)
+            run(SQL["put_approval"], [shown])
+        if append.answers:
+            run(SQL["answer_approval"], [(verdict, by, id_) for id_, verdict, by in append.answers])
+        if append.taken:
+            run(SQL["take_message"], [(id_,) for id_ in append.taken])
+        for post in append.posts:
+            self._deliver(post)
+        if append.lease is not None:
+            worker, until = append.lease
+            run(SQL["renew_worker"], [(until, worker)])
+        if append.release is not None:
+            now, due = append.release
+            run(SQL["release_run"], [(now, due, head.run)])
+
+    # ------------------------------------------------------------ one by one
+
+    def alone(self, operation: Operation) -> Any:
+        """Perform one operation in a savepoint; return its answer, or the error that refused it."""
+        self.connection.execute("SAVEPOINT operation").fetchall()
+        kept, row = len(self.changes), self._next_row
+        try:
+            answer = self._perform(operation)
+        except MilepostError as refusal:
+            self.connection.execute("ROLLBACK TO operation").fetchall()
+            del self.changes[kept:]
+            self._next_row = row
+            answer = refusal
+        self.connection.execute("RELEASE operation").fetchall()
+        return answer
+
+    def _perform(self, operation: Operation) -> Any:
+        match operation:
+            case Append():
+                return self._append(operation)
+            case Create(run=run):
+                return self._create(run)
+            case Claim():
+                return self._claim(operation)
+            case Deliver(post=post):
+                return self._deliver(post)
+            case Kill():
+                return self._kill(operation)
+            case Enlist(worker=worker):
+                row = (worker.id, worker.host, worker.pid, worker.started_at, worker.lease_until)
+                self.connection.execute(SQL["put_worker"], row).fetchall()
+                return None
+            case Emit(events=events):
+                rows = [(at, body, run_id) for run_id, at, body in events]
+                self.connection.executemany(SQL["insert_event"], rows)
+                return None
+
+    def _append(self, append: Append) -> None:
+        head = append.head
+        # An earlier append of the same run in this batch has moved the head on.
+        moved = next((new for old, new in reversed(self.changes) if old is head), None)
+        rows = Rows()
+        if append.scopes:
+            self._check_switches(append.scopes)
+        found = self._row("head_of", head.run)
+        if found is None or found[0] != head.epoch:
+            raise EpochLost(head.run_id, head.epoch)
+        entries = [*append.entries]
+        if append.work is not None:
+            tx = GuardedTx(self.connection)
+            try:
+                entries.extend(append.work(tx))
+            finally:
+                tx.end()
+        if moved is not None:
+            rows.new_heads[head.run] = (head, moved)
+        self._number(append, entries, rows)
+        self._project(append, rows)
+        if append.once is not None:
+            self._claim_identity(append)
+        self._write(rows, count=False)
+        self._switch(append)
+        self._beside(append)
+        self.changes.extend(rows.new_heads.values())
+
+    def _switch(self, append: Append) -> None:
+        for hold in append.holds:
+            self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, hold.why, hold.by, hold.at)).fetchall()
+            entry = SwitchSet(at=hold.at, scope=hold.scope, kind=hold.kind, why=hold.why, by=hold.by)
+            self._system_entry(encode(entry), hold.at)
+        for scope, why, by in append.lifts:
+            before = self.connection.total_changes()
+            self.connection.execute(SQL["lift_switch"], (scope,)).fetchall()
+            if self.connection.total_changes() != before:
+                self._system_entry(encode(SwitchLifted(at=append.at, scope=scope, why=why, by=by)), append.at)
+        if append.holds or append.lifts:
+            self._switches = None
+
+    def _system_entry(self, body: bytes, at: int) -> None:
+        """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
+        found = self._row("head_of", SYSTEM_RUN)
+        if found is None:
+            made = (SYSTEM_RUN, SYSTEM_ID, "", "", 0, None, "", None, None, "", None, "{}", at, at)
+            self.connection.execute(SQL["insert_run"], made).fetchall()
+            first = genesis(self.store_id, SYSTEM_ID)
+            self.connection.execute(SQL["insert_head"], (SYSTEM_RUN, 0, 0, 0, first, 0, None)).fetchall()
+            found = (0, 0, 0, first, 0, None)
+        epoch, row, seq, digest, _, segment = found
+        append = Append(Head(SYSTEM_RUN, SYSTEM_ID, epoch, row, seq, digest, segment), [body], at)
+        rows = Rows()
+        self._number(append, append.entries, rows)
+        self._write(rows, count=False)
+
+    def _claim_identity(self, append: Append) -> None:
+        once = append.once
+        assert once is not None
+        before = self.connection.total_changes()
+        claim = (once.tenant, once.tool, once.value, append.head.run, once.step, once.digest)
+        self.connection.execute(SQL["claim_once"], claim).fetchall()
+        if self.connection.total_changes() == before:
+            row = self._row("once_of", once.tenant, once.tool, once.value)
+            assert row is not None
+            raise OnceTaken(OnceRow(*row))
+
+    def _check_switches(self, scopes: tuple[str, ...]) -> None:
+        if self._switches is None:
+            rows = self.connection.execute(SQL["switches"]).fetchall()
+            self._switches = {str(row[0]): Switch(*row) for row in rows}  # type: ignore[misc,arg-type]
+        for scope in scopes:
+            if scope in self._switches:
+                raise SwitchedOff(self._switches[scope])
+
+    def _create(self, new: NewRun) -> Created:
+        if new.key is not None:
+            found = self._row("run_by_key", int(new.attached), new.key)
+            if found is not None:
+                return Created(found[1], fresh=False, workflow=found[2], digest=found[3])
+        if self._row("run_number", new.id) is not None:
+            return Created(new.id, fresh=False, workflow=new.workflow, digest=new.digest)
+        run = cast("int", self._value("next_run"))
+        parent = None if new.parent is None else self._value("run_number", new.parent)
+        row = self.next_row
+        digest = link(genesis(self.store_id, new.id), new.entry)
+        made = (
+            run,
+            new.id,
+            new.workflow,
+            new.version,
+            int(new.attached),
+            new.key,
+            new.digest,
+            new.due,
+            parent,
+            new.principal,
+            new.tenant,
+            new.tags,
+            new.at,
+            new.at,
+        )
+        self.connection.execute(SQL["insert_run"], made).fetchall()
+        self.connection.execute(SQL["insert_entry"], (row, run, 1, None, new.entry, digest)).fetchall()
+        self.connection.execute(SQL["insert_head"], (run, 0, row, 1, digest, row, new.segment)).fetchall()
+        self.connection.executemany(SQL["insert_chunk"], [(run, name, body) for name, body in new.chunks.items()])
+        self._next_row = row + 1
+        return Created(new.id, fresh=True, workflow=new.workflow, digest=new.digest)
+
+    def _claim(self, claim: Claim) -> Head:
+        run = self._run_number(claim.run_id)
+        found = self._row("owner_of", run)
+        assert found is not None
+        if found[0] != claim.owner_was:
+            raise EpochLost(claim.run_id, 0)
+        self.connection.execute(SQL["claim_run"], (claim.owner, claim.at, run)).fetchall()
+        return self._raise_epoch(run, claim.run_id, claim.entry)
+
+    def _raise_epoch(self, run: int, run_id: str, entry: Any) -> Head:
+        self.connection.execute(SQL["raise_epoch"], (run,)).fetchall()
+        found = self._row("head_of", run)
+        assert found is not None
+        epoch, row, seq, digest, _, segment = found
+        append = Append(Head(run, run_id, epoch, row, seq, digest, segment), [entry(epoch)], 0)
+        rows = Rows()
+        self._number(append, append.entries, rows)
+        self._write(rows, count=False)
+        return rows.new_heads[run][1]
+
+    def _deliver(self, post: Post) -> bool:
+        run = self._run_number(post.run_id)
+        before = self.connection.total_changes()
+        self.connection.execute(SQL["deliver"], (run, post.message_id, post.body)).fetchall()
+        fresh = self.connection.total_changes() != before
+        if fresh:
+            self.connection.execute(SQL["wake_run"], (post.at, run)).fetchall()
+        return fresh
+
+    def _kill(self, kill: Kill) -> list[tuple[str, str]]:
+        root = self._run_number(kill.run_id)
+        left: list[tuple[str, str]] = []
+        for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():  # type: ignore[misc]
+            effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
+            open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})  # type: ignore[index]
+            if status in {"done", "failed", "cancelled", "killed"}:
+                continue
+            self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
+            self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
+            due = kill.at if open_paths else None
+            self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
+            left.extend((str(run_id), path) for path in open_paths)
+        return left
+
+    # ------------------------------------------------------------ small reads inside the transaction
+
+    @property
+    def next_row(self) -> int:
+        """The row that the next entry takes."""
+        if self._next_row is None:
+            self._next_row = cast("int", self._value("last_row")) + 1
+        return self._next_row
+
+    def _row(self, name: str, *args: Any) -> Any:
+        rows = self.connection.execute(SQL[name], args).fetchall()
+        return rows[0] if rows else None
+
+    def _value(self, name: str, *args: Any) -> Any:
+        row = self._row(name, *args)
+        return None if row is None else row[0]
+
+    def _run_number(self, run_id: str) -> int:
+        run = self._value("run_number", run_id)
+        if run is None:
+            raise UnknownRun(run_id)
+        return cast("int", run)
