@@ -96,7 +96,7 @@ async def _ended(session: Session, segment: Segment[Any, Any], root: Branch, tas
     if session.unloading and (error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)):
         if session.closing:
             return False
-        await park(session, session.rest())
+        await park(session, session.resting)
         raise Rested(session.due())
     if error is not None:
         await _failed(session, segment, error)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from milepost.stores.api import Head
 
 LINGER_MS = 1_000
+TURNS = 8
 BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
 
@@ -79,10 +80,11 @@ class Session:
         self.polls: dict[str, int] = {}
         self._parked: set[asyncio.Future[None]] = set()
         self._waking: set[asyncio.Future[None]] = set()
-        self._checking = False
+        self._checking = 0
         self._timer: asyncio.TimerHandle | None = None
         self.barriered = 0
         self.taken: set[int] = set()
+        self.resting = Waiting("time")
 
     # ------------------------------------------------------------ writing
 
@@ -221,25 +223,39 @@ class Session:
             self.check_soon()
 
     def check_soon(self) -> None:
-        """Look, after what was woken has run, whether the segment can still move."""
-        if not self._checking:
-            self._checking = True
+        """Look whether the segment can still move, once all that was woken has had its turns."""
+        if self._checking == 0:
+            self._checking = TURNS
             asyncio.get_running_loop().call_soon(self._check)
 
     def _check(self) -> None:
-        self._checking = False
+        """Unload the segment when nothing of it can move.
+
+        A branch that joins arms looks as if it rested until the end of the last arm has reached it, which takes some turns
+        of the loop; so the answer must be the same for a few turns, and there must be something that is waited for.
+        """
+        self._checking -= 1
         if self.busy > 0 or self.inflight > 0 or self.settlers or self._waking or self.unloading:
+            self._checking = 0
             return
         if self.segment_task is None or self.segment_task.done():
+            self._checking = 0
+            return
+        if self._checking > 0:
+            asyncio.get_running_loop().call_soon(self._check)
             return
         if self.barriered and self.unclaimed:
             self.engine.diverged_waiting(self)
-            return
+        elif self.waits:
+            self._unload_or_linger()
+
+    def _unload_or_linger(self) -> None:
         due = self.due()
         now = self.engine.clock.now()
         if due is not None and due - now <= LINGER_MS and not self.draining:
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(max(0, due - now) / 1000 + 0.001, self._ring)
+            if self._timer is not None:
+                self._timer.cancel()  # it may stand for something later than what is due first now
+            self._timer = asyncio.get_running_loop().call_later(max(0, due - now) / 1000 + 0.001, self._ring)
             return
         self.unload()
 
@@ -249,6 +265,8 @@ class Session:
 
     def unload(self) -> None:
         """Cancel the segment's task. What is recorded stays; the segment is entered again when something moves."""
+        if not self.unloading:
+            self.resting = self.rest()  # now, while every waiting call is still there to say what for
         self.unloading = True
         if self._timer is not None:
             self._timer.cancel()
