@@ -1,6 +1,6 @@
 """The outside world: a bank in a process of its own, whose state survives every worker.
 
-It runs the suite's banking functions on an environment kept in SQLite. Each call that changes something is applied and
+It runs a suite's banking functions on an environment kept in SQLite. Each call that changes something is applied and
 written to the bank's own ledger in one transaction, so that the ledger says what truly happened, however often and in
 whatever state the caller died.
 
@@ -31,7 +31,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from evaluation import suite
+from evaluation.task import READS, Functions, canonical
 
 LATE = 0.3
 """Seconds between the death of a caller and the arrival of its held request, in a `late` trap."""
@@ -70,7 +70,8 @@ class Trap:
 class Books:
     """Accounts and the ledger in one SQLite file, changed under one lock, durable before any answer."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, functions: Functions) -> None:
+        self._functions = functions
         self._lock = threading.RLock()
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         self._db.executescript(_SCHEMA)
@@ -119,16 +120,16 @@ class Books:
         if based_on is not None and based_on != version:
             raise RefusedError(412, f"the record is at version {version}, not {based_on}")
         try:
-            after, answer = suite.call_function(environment, function, args)
+            after, answer = self._functions.call_function(environment, function, args)
         except Exception as error:
             raise RefusedError(422, f"{type(error).__name__}: {error}") from error
-        if function not in suite.READS:
+        if function not in READS:
             self._db.execute(
                 "UPDATE account SET environment = ?, version = version + 1 WHERE name = ?", (after, account)
             )
             self._db.execute(
                 "INSERT INTO ledger (account, reference, function, args, answer) VALUES (?, ?, ?, ?, ?)",
-                (account, reference, function, suite.canonical(args), suite.canonical(answer)),
+                (account, reference, function, canonical(args), canonical(answer)),
             )
         return answer
 
@@ -237,19 +238,14 @@ class Counter(BaseHTTPRequestHandler):
         trap.released.wait(PATIENCE)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def serve(functions: Functions, arguments: Sequence[str] | None = None) -> None:
     """Serve on a free loopback port, print it on the first line, and stop when standard input closes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("books", type=Path, help="a SQLite file that does not exist yet")
     chosen = parser.parse_args(arguments)
-    Counter.books = Books(chosen.books)
-    suite.tasks()  # loaded before the first customer
+    Counter.books = Books(chosen.books, functions)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Counter)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_address[1], flush=True)
     sys.stdin.read()  # the parent holds the other end: when it is gone, for whatever reason, so is the bank
-
-
-if __name__ == "__main__":
-    main()

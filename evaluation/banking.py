@@ -2,7 +2,8 @@
 
 The classes say what the bank (`evaluation/bank.py`) honestly offers, no more:
 
-* reads change nothing: `read`.
+* reads change nothing: `read`. The bank charges for each look (`LOOKS`), so that also a read is recorded as started
+  before it is asked, and a kill during it lands between `started` and outcome. `record_version` is free.
 * `send_money` is `queryable`: the bank can be asked about a reference, but it would execute a second request.
 * `schedule_transaction` is `keyed`: the bank answers the second request with the first one's answer.
 * the updates are `absolute`: they set fields, and carry the version of the record they were based on, so that a resend
@@ -26,6 +27,11 @@ VISIBLE = "1s"
 
 WRITE = "bank:write"
 """The scope that every consequential tool needs."""
+
+LOOKS = "looks"
+"""The unit in which the bank counts what it is asked."""
+
+ONE_LOOK: mp.Cost = {LOOKS: 1}
 
 
 class Transaction(TypedDict):
@@ -88,45 +94,45 @@ def bank_at(url: str, account: str) -> Callable[[], AbstractAsyncContextManager[
 
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Bank]:
-        async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=10, trust_env=False) as client:
             yield Bank(account, client)
 
     return opened
 
 
-@mp.tool(effect="read")
+@mp.tool(effect="read", cost=ONE_LOOK)
 async def get_iban(call: mp.Call) -> str:
     """The IBAN of the account."""
     return str(await call.resource(Bank).call("get_iban"))
 
 
-@mp.tool(effect="read")
+@mp.tool(effect="read", cost=ONE_LOOK)
 async def get_balance(call: mp.Call) -> float:
     """The balance of the account."""
     return float(await call.resource(Bank).call("get_balance"))
 
 
-@mp.tool(effect="read")
+@mp.tool(effect="read", cost=ONE_LOOK)
 async def get_most_recent_transactions(call: mp.Call, n: int = 100) -> list[Transaction]:
     """The last `n` transactions."""
     found: list[Transaction] = await call.resource(Bank).call("get_most_recent_transactions", n=n)
     return found
 
 
-@mp.tool(effect="read")
+@mp.tool(effect="read", cost=ONE_LOOK)
 async def get_scheduled_transactions(call: mp.Call) -> list[Transaction]:
     """The standing orders."""
     found: list[Transaction] = await call.resource(Bank).call("get_scheduled_transactions")
     return found
 
 
-@mp.tool(effect="read")
+@mp.tool(effect="read", cost=ONE_LOOK)
 async def read_file(call: mp.Call, file_path: str) -> str:
     """The text of a file of the customer."""
     return str(await call.resource(Bank).call("read_file", file_path=file_path))
 
 
-@mp.tool(effect="read")
+@mp.tool(effect="read", cost=ONE_LOOK)
 async def get_user_info(call: mp.Call) -> dict[str, str]:
     """Name and address of the customer."""
     found: dict[str, str] = await call.resource(Bank).call("get_user_info")
@@ -202,6 +208,21 @@ async def update_scheduled_transaction(
     return changed
 
 
+@update_scheduled_transaction.reconcile
+async def _standing_order_changed(
+    call: mp.Call,
+    id: int,
+    based_on: int,
+    recipient: str | None = None,
+    amount: float | None = None,
+    subject: str | None = None,
+    date: str | None = None,
+    recurring: bool | None = None,  # noqa: FBT001 - the suite's signature
+) -> mp.Finding[dict[str, str]]:
+    del id, based_on, recipient, amount, subject, date, recurring  # the reference names the update
+    return await call.resource(Bank).find(call.key)
+
+
 @mp.tool(effect="absolute", visible_within=VISIBLE, timeout="15s", scopes=[WRITE])
 async def update_user_info(
     call: mp.Call,
@@ -224,6 +245,19 @@ async def update_user_info(
     return changed
 
 
+@update_user_info.reconcile
+async def _user_info_changed(
+    call: mp.Call,
+    based_on: int,
+    first_name: str | None = None,
+    last_name: str | None = None,
+    street: str | None = None,
+    city: str | None = None,
+) -> mp.Finding[dict[str, str]]:
+    del based_on, first_name, last_name, street, city  # the reference names the update
+    return await call.resource(Bank).find(call.key)
+
+
 @mp.tool(effect="absolute", visible_within=VISIBLE, timeout="15s", scopes=[WRITE])
 async def update_password(call: mp.Call, password: str, based_on: int) -> dict[str, str]:
     """Set the password, if the record is still at version `based_on`."""
@@ -231,7 +265,9 @@ async def update_password(call: mp.Call, password: str, based_on: int) -> dict[s
     return changed
 
 
-async def _by_reference(call: mp.Call, **_: Any) -> mp.Finding[dict[str, str]]:
+@update_password.reconcile
+async def _password_changed(call: mp.Call, password: str, based_on: int) -> mp.Finding[dict[str, str]]:
+    del password, based_on  # the reference names the update
     return await call.resource(Bank).find(call.key)
 
 
@@ -248,10 +284,6 @@ TOOLS: Mapping[str, mp.Tool[..., Any]] = {
     tool.name: tool for tool in (*READS, send_money, schedule_transaction, *UPDATES)
 }
 BASED_ON_A_VERSION = frozenset(tool.name for tool in UPDATES)
-
-for _update in UPDATES:
-    _update.reconcile(_by_reference)
-
 
 @dataclass(frozen=True)
 class Planned:

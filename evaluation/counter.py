@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluation.task import canonical
+
 _PATIENCE = 90.0
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the bank is on this machine
+
+ROOT = Path(__file__).resolve().parent.parent
+"""Where `python -m` finds the programs of this repository, wherever we were started."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +64,26 @@ class BankProcess:
     def books(self, account: str) -> Books:
         """The account as the bank knows it."""
         known = self._ask("GET", account)
-        lines = ((line["reference"], f"{line['function']} {_canonical(line['args'])}") for line in known["ledger"])
+        lines = ((line["reference"], f"{line['function']} {canonical(line['args'])}") for line in known["ledger"])
         return Books(known["environment"], tuple(lines))
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/{path}", data, method=method)  # noqa: S310 - loopback, http
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as response:  # noqa: S310
+        with _DIRECT.open(request, timeout=_PATIENCE) as response:
             return json.load(response)
 
 
 @contextlib.contextmanager
-def bank_process(books: Path) -> Generator[BankProcess]:
-    """A bank in a process of its own, its books in the file `books`; it ends with the block."""
-    command = [sys.executable, "-m", "evaluation.bank", str(books)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def bank_process(books: Path, program: str) -> Generator[BankProcess]:
+    """A bank in a process of its own, its books in the file `books`; it ends with the block.
+
+    `program` is the module that serves it (`evaluation.agentdojo_bank`).
+    """
+    command = [sys.executable, "-m", program, str(books)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the bank was started without pipes")
         try:
@@ -81,7 +93,3 @@ def bank_process(books: Path) -> Generator[BankProcess]:
             yield BankProcess(f"http://127.0.0.1:{port}")
         finally:
             process.stdin.close()  # it stops when its standard input ends
-
-
-def _canonical(args: Any) -> str:
-    return json.dumps(args, sort_keys=True, ensure_ascii=False)

@@ -4,9 +4,7 @@ This is the only file that imports agentdojo. The worker never does: it sees the
 """
 
 import importlib.metadata
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,43 +12,10 @@ from agentdojo.functions_runtime import FunctionsRuntime
 from agentdojo.task_suite.load_suites import get_suite
 from pydantic import BaseModel
 
+from evaluation.task import GroundTruthCall, Task
+
 VERSION = "v1.2.2"
 SUITE = "banking"
-
-READS = frozenset(
-    {
-        "get_balance",
-        "get_iban",
-        "get_most_recent_transactions",
-        "get_scheduled_transactions",
-        "get_user_info",
-        "read_file",
-    }
-)
-"""The functions that change nothing. Every other function of the suite is consequential."""
-
-
-@dataclass(frozen=True)
-class GroundTruthCall:
-    """One call that the suite's authors wrote down as part of a task's solution."""
-
-    function: str
-    args: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class BankingTask:
-    """One user task: its id, what a user asked, the calls that solve it and the answer that goes with them."""
-
-    id: str
-    prompt: str
-    calls: tuple[GroundTruthCall, ...]
-    answer: str
-
-    @property
-    def consequential(self) -> tuple[int, ...]:
-        """The positions of the calls that change something, in order."""
-        return tuple(at for at, call in enumerate(self.calls) if call.function not in READS)
 
 
 @cache
@@ -68,17 +33,17 @@ def package_version() -> str:
     return importlib.metadata.version("agentdojo")
 
 
-def tasks() -> list[BankingTask]:
+def tasks() -> list[Task]:
     """Every user task of the suite, in the suite's order."""
     found = []
     for name, task in _suite().user_tasks.items():
         truth = task.ground_truth(_environment_of(task))
         calls = tuple(GroundTruthCall(call.function, dict(call.args)) for call in truth)
-        found.append(BankingTask(name, task.PROMPT, calls, task.GROUND_TRUTH_OUTPUT))
+        found.append(Task(name, task.PROMPT, calls, task.GROUND_TRUTH_OUTPUT))
     return found
 
 
-def initial_environment(task: BankingTask) -> str:
+def initial_environment(task: Task) -> str:
     """The environment that the task starts from, as JSON."""
     return str(_environment_of(_suite().user_tasks[task.id]).model_dump_json())
 
@@ -93,18 +58,13 @@ def call_function(environment: str, function: str, args: Mapping[str, Any]) -> t
     return before.model_dump_json(), _plain(returned)
 
 
-def utility(task: BankingTask, before: str, after: str) -> bool:
+def utility(task: Task, before: str, after: str) -> bool:
     """The suite's own verdict on the environment `after`, given the answer of its ground truth."""
     theirs = _suite().user_tasks[task.id]
     environments = [_suite().environment_type.model_validate_json(text) for text in (before, after)]
     # The suite asks the traces first and falls back to the environments; so do we.
     verdict = theirs.utility_from_traces(task.answer, *environments, theirs.ground_truth(environments[0]))
     return bool(theirs.utility(task.answer, *environments) if verdict is None else verdict)
-
-
-def canonical(value: Any) -> str:
-    """One JSON text for equal values, whatever the order of their keys."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def _environment_of(task: Any) -> Any:

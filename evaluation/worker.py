@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import milepost as mp
-from evaluation.banking import WRITE, Bank, Planned, Progress, bank_at, banking
+from evaluation.banking import LOOKS, WRITE, Bank, Planned, Progress, bank_at, banking
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -27,7 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         resources={Bank: bank_at(chosen.bank, chosen.account)},
     )
     answers = app.run(
-        banking, Progress(calls), key=chosen.account, authority=mp.Authority("evaluation", scopes={WRITE})
+        banking,
+        Progress(calls),
+        key=chosen.account,
+        authority=mp.Authority("evaluation", scopes={WRITE}),
+        budget={LOOKS: len(calls) + 1},  # an attempt that is lost has been charged for too
     )
     print(json.dumps(answers))
 

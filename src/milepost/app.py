@@ -48,6 +48,7 @@ I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
 SETTLED = frozenset({"done", "failed", "cancelled", "killed", "blocked"})
 PERSON = frozenset({"approval", "authority", "budget", "person"})
 PERSON_POLL_S = 0.05
+ATTACH_TRIES = 40
 
 
 def open_store(url: str, *, create: bool = False) -> Store:
@@ -130,7 +131,7 @@ class App:
             await self._close()
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[App]:  # type: ignore[override]
+    async def client(self) -> AsyncIterator[App]:
         """Open the app to start, look and send, without driving anything."""
         await self._open(drives=False)
         try:
@@ -433,7 +434,7 @@ class App:
     # ------------------------------------------------------------ attached runs
 
     @asynccontextmanager
-    async def attach(  # type: ignore[override]
+    async def attach(
         self, *, key: str, authority: Authority | None = None, budget: Cost | None = None
     ) -> AsyncIterator[AttachedRun]:
         """Open the attached run that `key` names, or begin it, and hold it while the block runs.
@@ -470,9 +471,7 @@ class App:
             budget=_amounts(budget),
         )
         created = await engine.writer.durable(Create(new))
-        row = await engine.store.run(created.id)
-        if row.owner is not None and not any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
-            raise RunHeld(created.id, row.owner)
+        row = await _unheld(engine, created.id)
         try:
             session = await driver.claim(engine, created.id, row.owner)
         except EpochLost as error:
@@ -486,6 +485,16 @@ class App:
         run.load(data)
         await driver.take_inbox(session)
         return run
+
+
+async def _unheld(engine: Engine, run_id: str) -> RunRow:
+    """Return a run's row once nobody holds it. A worker that settles it lets go soon; a host does not."""
+    for _ in range(ATTACH_TRIES):
+        row = await engine.store.run(run_id)
+        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
+            return row
+        await asyncio.sleep(PERSON_POLL_S)
+    raise RunHeld(run_id, row.owner or "")
 
 
 def _check_tool(tool: Tool[..., Any]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ASK_A_PERSON = "milepost resolve {run} {path} --happened VALUE | --did-not-happen | --rejected, with --why"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class World:
     """What a decision may look at besides the record.
 

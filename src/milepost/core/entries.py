@@ -138,7 +138,10 @@ class EffectConfirmed(Entry, frozen=True, tag="effect_confirmed.1"):
 
 
 class EffectFailed(Entry, frozen=True, tag="effect_failed.1"):
-    """It did not happen, on positive evidence. `reason` is not_sent, rejected, absent, denied, deadline or person."""
+    """It did not happen, on positive evidence.
+
+    `reason` is not_sent, rejected, absent, denied, deadline, person, conflict, or raised (by a read that costs).
+    """
 
     step: str
     attempt: int

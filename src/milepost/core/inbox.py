@@ -88,8 +88,8 @@ def _resolve(state: RunState, message: m.Resolve, now: int) -> list[e.Entry]:
             at=now, step=effect.step, attempt=effect.attempt, result=message.value, by=by, why=message.why
         )
         return [confirmed]
-    final = message.answer == "rejected"
-    reason = "rejected" if final else "person"
+    final = message.answer == "rejected" or state.ended
+    reason = "rejected" if message.answer == "rejected" else "person"
     failed = e.EffectFailed(
         at=now, step=effect.step, attempt=effect.attempt, why=message.why, reason=reason, final=final, retry_at=now, by=by
     )

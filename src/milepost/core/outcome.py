@@ -208,7 +208,9 @@ def _question(facts: Facts, doubt: Doubt, now: int) -> Move:
         return Ask()
     quiet = quiet_since(doubt.attempts)
     if quiet is None:
-        return Ask()  # absence cannot count yet, but it may be found
+        # Absence cannot count yet, but it may be found: ask now and then, never in a tight loop.
+        due = doubt.absences[-1] + ask_delay_ms(doubt.asks) if doubt.absences else now
+        return Ask() if now >= due else Wait(due)
     counts_from = quiet + facts.visible_ms
     counted = [at for at in doubt.absences if at >= counts_from]
     if not counted:

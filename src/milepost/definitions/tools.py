@@ -287,6 +287,7 @@ class Tool(Generic[P, R_co]):
         return Facts(
             effect=self.effect, key_ttl_ms=self.key_ttl_ms, visible_ms=self.visible_ms,
             reconcilable=self.reconciler is not None, timeout_ms=self.timeout_ms, tries=self.retry.attempts,
+            version=self.version,
         )  # fmt: skip
 
 

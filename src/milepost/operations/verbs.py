@@ -64,7 +64,11 @@ class Operator:
             )
             return codec.encode(stopped)
 
-        left: list[tuple[str, str]] = await self._write(Kill(run_id, why, now, entry))
+        def tell(parent: str) -> Post:
+            ended = m.Child(at=now, by=by, child=run_id, status="killed", why=why)
+            return Post(parent, f"child:{run_id}:killed", m.encode(ended), now)
+
+        left: list[tuple[str, str]] = await self._write(Kill(run_id, why, now, entry, tell))
         return left
 
     async def grant(

@@ -62,6 +62,7 @@ class HostRun(SegmentRun, AttachedRun):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.branch = HostBranch(session, "@", effects.perform)
+        self.branch.next = sum(1 for step in session.state.steps if step.startswith("@:"))
         self._calls: dict[str, list[Any]] = {}
         self._user_state: Any = None
 
@@ -87,7 +88,8 @@ class HostRun(SegmentRun, AttachedRun):
 
     async def attempt(self, id: str, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[R]:
         """Call a tool and return Confirmed, Failed or Waiting; never raises for waiting."""
-        return await self._attempt(id, tool, tool.arguments.bind(args, kwargs))
+        outcome: Outcome[R] = await self._attempt(id, tool, tool.arguments.bind(args, kwargs))
+        return outcome
 
     async def _attempt(self, id_: str, tool: Tool[..., Any], bound: Any) -> Any:
         session = self._session

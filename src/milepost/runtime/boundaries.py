@@ -14,7 +14,6 @@ import msgspec
 
 from milepost.core import entries as e
 from milepost.core import messages as m
-from milepost.core.chunks import digest_of
 from milepost.core.steps import Effect, Read
 from milepost.errors import (
     Diverged,
@@ -60,35 +59,61 @@ async def enter(session: Session) -> bool:
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
         raise Rested(None)
-    root, task = _begin(session, segment, value)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        session.unload()
-        await asyncio.wait([task])
-        raise
-    finally:
-        session.segment_task = None
+    root, outcome, error = await _inside(session, segment, value)
     for settler in list(session.settlers.values()):
         if session.dropped is None and session.fatal is None:
             await asyncio.wait([settler])
-    return await _ended(session, segment, root, task, value)
+    return await _ended(session, segment, root, outcome, error, value)
 
 
-def _begin(session: Session, segment: Segment[Any, Any], value: Any) -> tuple[Branch, asyncio.Task[Any]]:
+async def _inside(session: Session, segment: Segment[Any, Any], value: Any) -> tuple[Branch, Any, BaseException | None]:
+    """Run the segment in the driver's own task; return its root branch, and what it returned or raised.
+
+    Unloading cancels this task from a callback, so that a cancellation that is ours is told from one that is not, and none
+    is left behind to hit the driver at its next await.
+    """
     session.unloading, session.fatal = False, None
     session.busy, session.barriered = 1, 0
     session.unclaimed = {step for step, record in session.state.steps.items() if type(record) is Effect}
     root = Branch(session, "", effects.perform)
-    run = SegmentRun(session)
-    task = asyncio.get_running_loop().create_task(root.run(lambda: segment.fn(run, value)))
+    task = asyncio.current_task()
+    assert task is not None
     session.segment_task = task
     session.engine.settle_due(session)
-    return root, task
+    outcome: Any = None
+    error: BaseException | None = None
+    try:
+        outcome = await root.run_root(segment.fn, SegmentRun(session), value)
+    except asyncio.CancelledError as cancelled:
+        if not session.unloading:
+            session.unloading = True
+            raise
+        task.uncancel()
+        error = cancelled
+    except Exception as raised:  # noqa: BLE001  whatever a segment raises is recorded as its failure
+        error = raised
+    except BaseExceptionGroup as raised:
+        error = raised
+    except Unloading as unloading:
+        error = unloading
+    finally:
+        session.segment_task = None
+    if session.unloading and not isinstance(error, asyncio.CancelledError):
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            task.uncancel()
+    return root, outcome, error
 
 
-async def _ended(session: Session, segment: Segment[Any, Any], root: Branch, task: asyncio.Task[Any], value: Any) -> bool:
-    error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
+async def _ended(
+    session: Session,
+    segment: Segment[Any, Any],
+    root: Branch,
+    outcome: Any,
+    error: BaseException | None,
+    value: Any,
+) -> bool:
     if session.dropped is not None:
         raise session.dropped
     if session.fatal is not None:
@@ -110,7 +135,7 @@ async def _ended(session: Session, segment: Segment[Any, Any], root: Branch, tas
     if not await _settled(session):
         await park(session, session.rest())
         raise Rested(session.due())
-    return await complete(session, segment, value, task.result())
+    return await complete(session, segment, value, outcome)
 
 
 def _unwinding(error: BaseException) -> bool:
@@ -246,8 +271,7 @@ def make_boundary(
         about = msgspec.structs.replace(about, authority=about.authority.widened(s.scopes))
         session.about = about
         s.about_digest = starting.put_chunk(chunks, _json.encode(about))
-    manifest = session.engine.manifest_bytes(session.workflow)
-    digest = digest_of(manifest)
+    digest, manifest = session.engine.manifest_chunk(session.workflow)
     if digest != s.manifest_digest:
         chunks[digest] = manifest
     return e.Boundary(
@@ -355,12 +379,14 @@ async def park(session: Session, waiting: Waiting) -> int | None:
     until = None if waiting.until is None else due
     parked = e.RunParked(at=now, reason=waiting.reason, until=until, ask=waiting.ask)
     status = Status("parked", now, waiting.reason, until, waiting.ask or None)
+    session.released = True
     await session.durable(parked, status=status, release=(now, due))
     return due
 
 
 async def release(session: Session, due: int | None) -> int | None:
     """Give the run back without changing what it is."""
+    session.released = True
     await session.durable(release=(session.engine.clock.now(), due))
     return due
 
@@ -382,7 +408,7 @@ def take(session: Session, id_: int, message: m.AnyMessage, entries: list[e.Entr
             ask = f"milepost show {session.run_id}"
             beside["status"] = Status(entry.status, now, "person", None, ask, f"{entry.code}: {entry.why}")
         elif isinstance(entry, e.Retried):
-            beside["status"] = Status("ready", now)
+            beside["status"] = Status("running", now)
     if isinstance(message, m.Resolve):
         beside["lifts"] = _lifts(session, message)
     session.put(*entries, **beside)

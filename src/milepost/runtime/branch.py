@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core import entries as e
 from milepost.core.steps import Effect, Read
@@ -52,7 +52,7 @@ class ToolStep(Step[Any]):
 class Branch:
     """One line of control. It is the caller that `CURRENT` names while its code runs."""
 
-    __slots__ = ("_idle", "closed_by", "counts", "made", "name", "next", "perform_step", "session", "task")
+    __slots__ = ("_idle", "closed_by", "counts", "made", "name", "next", "perform_step", "prefix", "session", "task")
 
     def __init__(self, session: Session, name: str, perform_step: Callable[[Branch, ToolStep], Awaitable[Any]]) -> None:
         self.session = session
@@ -63,6 +63,7 @@ class Branch:
         self.made: dict[str, str] = {}
         self.closed_by: str | None = None
         self.perform_step = perform_step
+        self.prefix = _prefix(session, name)
         self._idle = 0
 
     # ------------------------------------------------------------ taking places
@@ -86,15 +87,6 @@ class Branch:
         index = self.next
         self.next = index + 1
         return f"{self.name}:{index}"
-
-    @property
-    def prefix(self) -> str:
-        """What stands before the tool's name in a path."""
-        state = self.session.state
-        visits = state.visits.get(state.segment or "", 0)
-        segment = state.segment or ""
-        again = f"{segment}@{visits + 1}" if visits else segment
-        return f"{again}/{self.name}/" if self.name else f"{again}/"
 
     def perform(self, step: ToolStep) -> Awaitable[Any]:
         """Await the call: from the record, or for real."""
@@ -200,6 +192,16 @@ class Branch:
         finally:
             self.session.enter_idle()
 
+    async def run_root(self, fn: Callable[..., Awaitable[Any]], run: Any, value: Any) -> Any:
+        """Run a segment as this branch, in the current task, and leave the task as it was."""
+        self.task = asyncio.current_task()
+        before = CURRENT.set(self)
+        try:
+            return await fn(run, value)
+        finally:
+            CURRENT.reset(before)
+            self.session.busy -= 1
+
     def join(self, arms: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Await arms, counting this branch as resting while they run."""
         return self._join(arms)
@@ -210,6 +212,15 @@ class Branch:
             return await arms
         finally:
             self.unrest()
+
+
+def _prefix(session: Session, branch: str) -> str:
+    """Return what stands before the tool's name in a path: the segment, its visit if not the first, the arm."""
+    state = session.state
+    segment = state.segment or ""
+    visits = state.visits.get(segment, 0)
+    again = f"{segment}@{visits + 1}" if visits else segment
+    return f"{again}/{branch}/" if branch else f"{again}/"
 
 
 STOPPING = (Diverged, EpochLost, StoreError, RunBlocked)
@@ -232,7 +243,8 @@ async def settle_arms(branch: Branch, tasks: list[asyncio.Task[Any]]) -> list[An
         if tasks:
             await asyncio.wait(tasks)
         raise
-    results, errors = [], []
+    results: list[Any] = []
+    errors: list[BaseException] = []
     for task in tasks:
         if task.cancelled():
             errors.append(asyncio.CancelledError())
@@ -248,7 +260,7 @@ async def settle_arms(branch: Branch, tasks: list[asyncio.Task[Any]]) -> list[An
     if len(errors) == 1:
         raise errors[0]
     if all(isinstance(error, Exception) for error in errors):
-        raise ExceptionGroup("several arms failed", errors)  # type: ignore[type-var]
+        raise ExceptionGroup("several arms failed", cast("list[Exception]", errors))
     raise BaseExceptionGroup("several arms failed", errors)
 
 

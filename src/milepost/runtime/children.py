@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from milepost.definitions.workflows import Workflow
     from milepost.runtime.session import Session
 
-POLL_MS = 1_000
+POLL_MS = 30_000  # only for a child that another run started: our own tell us
 
 
 async def create(session: Session, step: str, workflow: Workflow[Any, Any], data: bytes, key: str | None) -> str:
@@ -30,6 +30,7 @@ async def create(session: Session, step: str, workflow: Workflow[Any, Any], data
         authority=session.about.authority.widened(session.state.scopes),
         parent=session.run_id,
         parent_step=step,
+        parent_epoch=session.head.epoch,
     )
     created = await session.engine.writer.durable(Create(new))
     if (created.workflow, created.digest) != (new.workflow, new.digest):

@@ -55,6 +55,8 @@ async def advance(engine: Engine, run_id: str, owner_was: str | None = None, *, 
         due = await drive(session, segments)
     finally:
         engine.sessions.pop(run_id, None)
+        # A thread that outlives its attempt reports to the inbox from here on, whoever holds the run then.
+        session.dropped = session.dropped or EpochLost(run_id, session.head.epoch)
         engine.rested(run_id)
     return Advanced(session.state.status, due)
 
@@ -147,8 +149,8 @@ async def drive(session: Session, segments: int | None) -> int | None:
     """Work on a loaded run until it rests or ends; return when it is due again."""
     written = 0
     try:
+        await take_inbox(session)  # what arrives later, the worker brings
         while True:
-            await take_inbox(session)
             decision = decide(session.state, session.world())
             stop = [entry for entry in decision.append if isinstance(entry, e.RunStopped)]
             if stop:

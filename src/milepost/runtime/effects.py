@@ -22,7 +22,6 @@ import msgspec
 
 from milepost.core import entries as e
 from milepost.core.codec import encode
-from milepost.core.duration import parse_ms
 from milepost.core.lease import may_send
 from milepost.core.steps import Effect, Read
 from milepost.definitions.call import CURRENT, Call, CallScope
@@ -244,9 +243,15 @@ async def send(session: Session, step: Any, effect: Effect, number: int, *, insi
     except Rejected as error:
         _rejected(session, effect, number, str(error), call)
     except TimedOut as error:
-        lose(session, effect, number, str(error), quiet=tool.is_async)
+        if tool.effect == "read":
+            _read_raised(session, step, effect, number, error, call)
+        else:
+            lose(session, effect, number, str(error), quiet=tool.is_async)
     except Exception as error:  # noqa: BLE001  any other exception is unknown, whatever it is
         known = classify(error)
+        if tool.effect == "read":
+            _read_raised(session, step, effect, number, error, call)
+            return
         if isinstance(known, NotSent):
             _not_sent(session, step, effect, number, known)
         elif isinstance(known, Rejected):
@@ -257,7 +262,9 @@ async def send(session: Session, step: Any, effect: Effect, number: int, *, insi
         returned(session, tool, effect, number, value, call)
 
 
-def returned(session: Session, tool: Tool[..., Any], effect: Effect, number: int, value: Any, call: Call) -> None:
+def returned(
+    session: Session, tool: Tool[..., Any], effect: Effect, number: int, value: Any, call: Call | None
+) -> None:
     """Record that an attempt returned: confirmed, or unknown where its result cannot be stored."""
     try:
         data = tool.result.write(value)
@@ -268,11 +275,11 @@ def returned(session: Session, tool: Tool[..., Any], effect: Effect, number: int
         session.evidence(effect, number, "returned", data)
         return
     raw, chunks = session.stow(data)
-    spent = {**call.spending} if call.spending else None
+    spent = {**call.spending} if call is not None and call.spending else None
     now = session.engine.clock.now()
     if effect.outcome in {"started", "unknown"}:
         confirmed = e.EffectConfirmed(
-            at=now, step=effect.step, attempt=number, result=raw, external=call.noted, spent=spent
+            at=now, step=effect.step, attempt=number, result=raw, external=call.noted if call is not None else None, spent=spent
         )
         session.put(confirmed, chunks=chunks)
     elif effect.outcome == "failed":
@@ -302,8 +309,7 @@ def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: N
         settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="not_sent", why=error.why)
         session.put(settled)
         return
-    floor = 0 if error.retry_after is None else parse_ms(error.retry_after)
-    delay = step.tool.retry.delay_ms(number, session.engine.clock.chance(), floor_ms=floor)
+    delay = step.tool.retry.delay_ms(number, session.engine.clock.chance(), floor_ms=gates.asked_delay(error))
     failed = e.EffectFailed(
         at=now,
         step=effect.step,
@@ -316,7 +322,7 @@ def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: N
     session.put(failed)
 
 
-def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call) -> None:
+def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call | None) -> None:
     if session.dropped is not None:
         session.evidence(effect, number, "rejected", why=why)
         return
@@ -324,9 +330,35 @@ def _rejected(session: Session, effect: Effect, number: int, why: str, call: Cal
     if gates.earlier_unsettled(effect, number):
         session.put(e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="rejected", why=why))
         return
-    spent = {**call.spending} or None
+    spent = {**call.spending} if call is not None and call.spending else None
     failed = e.EffectFailed(
         at=now, step=effect.step, attempt=number, why=why, reason="rejected", final=True, spent=spent
+    )
+    session.put(failed)
+
+
+def _read_raised(
+    session: Session, step: Any, effect: Effect, number: int, error: Exception, call: Call | None
+) -> None:
+    """Record a failed try of a read that costs: a read is never in doubt, and its tries are bounded by `retry=`."""
+    why = session.engine.why(error)
+    if session.dropped is not None:
+        session.evidence(effect, number, "unknown", why=why)
+        return
+    delay = gates.retry_delay(session, step.tool, number, error)
+    spent = {**call.spending} if call is not None and call.spending else None
+    if spent is None:  # what it really cost is not known: the worst case, for each try
+        spent = {unit: amount * number for unit, amount in step.tool.cost_of(step.bound).items()}
+    now = session.engine.clock.now()
+    failed = e.EffectFailed(
+        at=now,
+        step=effect.step,
+        attempt=number,
+        why=why,
+        reason="raised",
+        final=delay is None,
+        retry_at=None if delay is None else now + delay,
+        spent=spent,
     )
     session.put(failed)
 
@@ -337,7 +369,7 @@ def _rejected(session: Session, effect: Effect, number: int, why: str, call: Cal
 def call_for(session: Session, step: Any, key: str, number: int) -> Call | None:
     """Return the Call of an attempt, or None where neither the tool nor its record needs one."""
     engine = session.engine
-    if step.tool.takes != "call" and not key:
+    if step.tool.takes != "call" and (step.tool.is_async or not key):
         return None
     deadline = engine.moment(engine.clock.now() + step.tool.timeout_ms)
     return Call(

@@ -78,7 +78,7 @@ class Engine:
         self._resources: dict[type[Any], Any] = {}
         self._opened = AsyncExitStack()
         self._factories = dict(resources or {})
-        self._manifests: dict[str, bytes] = {}
+        self._manifests: dict[str, tuple[str, bytes]] = {}
         self._stop_renewing = threading.Event()
         self._renewing: threading.Thread | None = None
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
@@ -141,8 +141,8 @@ class Engine:
         until = needed_until(self.clock.now(), timeout_ms)
         if until <= self.lease_until:
             return None
-        self.lease_until = until
-        return (self.worker, until)
+        self.lease_until = until + self.lease_ms // 6  # in strides: else every attempt would write a new lease
+        return (self.worker, self.lease_until)
 
     def _store_failed(self, error: Exception) -> None:
         log.error("the store failed, this process stops: %s", error)
@@ -179,10 +179,15 @@ class Engine:
 
     def manifest_bytes(self, workflow: Workflow[Any, Any] | None) -> bytes:
         """Return the bytes of today's manifest of a workflow, or of the app's own tools for attached runs."""
+        return self.manifest_chunk(workflow)[1]
+
+    def manifest_chunk(self, workflow: Workflow[Any, Any] | None) -> tuple[str, bytes]:
+        """Return today's manifest as a chunk: its digest and its bytes."""
         name = workflow.name if workflow is not None else ""
         if name not in self._manifests:
             tools = workflow.tools if workflow is not None else self.tools
-            self._manifests[name] = msgspec.json.encode(starting.manifest_of(workflow, tools), order="deterministic")
+            data = msgspec.json.encode(starting.manifest_of(workflow, tools), order="deterministic")
+            self._manifests[name] = (digest_of(data), data)
         return self._manifests[name]
 
     async def verified_chunk(self, run_id: str, digest: str) -> bytes:

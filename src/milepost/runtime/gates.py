@@ -85,14 +85,16 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | N
     tool, now = step.tool, session.engine.clock.now()
     if session.closing:
         return Waiting("switch")
-    held = session.about.authority.widened(session.state.scopes)
-    missing = missing_scopes(held, tool.scopes, now)
+    held = session.about.authority
+    if session.state.scopes:
+        held = held.widened(session.state.scopes)
+    missing = missing_scopes(held, tool.scopes, now) if tool.scopes else ()
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
     if held.expires_at is not None and now >= held.expires_at:
         ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
         return Waiting("authority", None, ask)
-    if tool.needs_approval(step.bound) and (effect is None or effect.approval is None):
+    if tool.approval is not False and tool.needs_approval(step.bound) and (effect is None or effect.approval is None):
         approval = session.state.approvals.get(approval_of(session, step))
         if approval is None or not approval.permits(tool.version, step.bound.digest):
             id_ = approval_of(session, step)
@@ -231,13 +233,20 @@ def still_open(session: Session, step: str) -> bool:
     return type(effect) is Effect and effect.open
 
 
+def asked_delay(error: NotSent) -> int:
+    """Return the delay that a provider asked for, in milliseconds; one that is malformed asks for nothing."""
+    try:
+        return 0 if error.retry_after is None else parse_ms(error.retry_after)
+    except (ValueError, TypeError):
+        return 0
+
+
 def retry_delay(session: Session, tool: Tool[..., Any], attempt: int, error: Exception) -> int | None:
     """Return how long to wait before a failed read is tried again, None when it is not."""
     known = error if isinstance(error, NotSent) else classify(error)
     if isinstance(known, Rejected):
         return None
-    asked = known.retry_after if isinstance(known, NotSent) else None
-    floor = 0 if asked is None else parse_ms(asked)
+    floor = asked_delay(known) if isinstance(known, NotSent) else 0
     return tool.retry.delay_ms(attempt, session.engine.clock.chance(), floor_ms=floor)
 
 

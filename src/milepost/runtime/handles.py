@@ -75,7 +75,7 @@ class RunHandle(Handle[R]):
         """Return where the run stands."""
         return await view(self._engine, self.id)
 
-    async def events(self) -> AsyncIterator[Mapping[str, Any]]:  # type: ignore[override]
+    async def events(self) -> AsyncIterator[Mapping[str, Any]]:
         """Follow the run: its journal entries, progress and emitted events, until it ends."""
         seq, event = 0, 0
         while True:

@@ -56,10 +56,11 @@ def settle_due(session: Session) -> None:
     """Start a settler for each effect about which something may be done now."""
     if session.dropped is not None or session.draining:
         return
+    doubtful = [effect for effect in session.state.effects() if _open(effect) and effect.step not in session.settlers]
+    if not doubtful:
+        return
     world = session.world()
-    for effect in list(session.state.effects()):
-        if effect.step in session.settlers or not _open(effect):
-            continue
+    for effect in doubtful:
         move = move_for(effect, world)
         if isinstance(move, Ask | Resend | ProvenAbsent) or (isinstance(move, Person) and not effect.doubt.person):
             if isinstance(move, Resend) and session.polls.get(effect.step, 0) > world.now:

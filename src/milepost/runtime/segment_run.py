@@ -130,7 +130,7 @@ class SegmentRun(Run):
 
     # ------------------------------------------------------------ arms
 
-    def gather(self, *all: Awaitable[Any]) -> Awaitable[Any]:  # type: ignore[override]
+    def gather(self, *all: Awaitable[Any]) -> Awaitable[Any]:
         """Run several at once, each in a branch of its own, and return their results in order."""
         branch = self._branch("run.gather()")
         index = branch.take("run.gather()").rpartition(":")[2]

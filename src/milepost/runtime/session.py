@@ -80,6 +80,8 @@ class Session:
         self.polls: dict[str, int] = {}
         self._parked: set[asyncio.Future[None]] = set()
         self._waking: set[asyncio.Future[None]] = set()
+        self._fresh = False
+        self.released = False
         self._checking = 0
         self._timer: asyncio.TimerHandle | None = None
         self.barriered = 0
@@ -130,6 +132,7 @@ class Session:
         if self.dropped is not None:
             raise self.dropped
         state, bodies, rows, settled = self.state, [], [], []
+        self._fresh = True
         for entry in entries:
             state.apply(entry)
             bodies.append(codec.encode(entry))
@@ -238,7 +241,7 @@ class Session:
         if self.busy > 0 or self.inflight > 0 or self.settlers or self._waking or self.unloading:
             self._checking = 0
             return
-        if self.segment_task is None or self.segment_task.done():
+        if self.segment_task is None:
             self._checking = 0
             return
         if self._checking > 0:
@@ -250,6 +253,9 @@ class Session:
             self._unload_or_linger()
 
     def _unload_or_linger(self) -> None:
+        if self._fresh:
+            self.changed()  # what was recorded since they last looked (money set free, say) may be what they wait for
+            return
         due = self.due()
         now = self.engine.clock.now()
         if due is not None and due - now <= LINGER_MS and not self.draining:
@@ -276,6 +282,7 @@ class Session:
 
     def changed(self) -> None:
         """Let every parked call look again at what it waits for."""
+        self._fresh = False
         for future in self._parked:
             if not future.done():
                 future.set_result(None)

@@ -64,6 +64,7 @@ def new_run(  # noqa: PLR0913  what a run is made of
     deadline: int | None = None,
     parent: str | None = None,
     parent_step: str | None = None,
+    parent_epoch: int | None = None,
 ) -> NewRun:
     """Return a run to be created: its first entry holds its first boundary. Without a workflow it is an attached run."""
     now = engine.clock.now()
@@ -108,6 +109,7 @@ def new_run(  # noqa: PLR0913  what a run is made of
         key=key,
         attached=workflow is None,
         parent=parent,
+        parent_epoch=parent_epoch,
         principal=authority.principal,
         tenant=authority.tenant,
         tags=_json.encode(dict(tags or {})).decode(),

@@ -84,6 +84,16 @@ class Worker:
             session = self.engine.sessions.get(run_id)
             if session is not None and session.dropped is None:
                 await driver.take_inbox(session)
+        await self._lost()
+
+    async def _lost(self) -> None:
+        """Let go of runs that were killed or taken while a call of theirs hangs and they write nothing."""
+        held = {run.id for run in await self.engine.store.held_by(self.engine.worker)}
+        for run_id, session in list(self.engine.sessions.items()):
+            if run_id not in held and not session.released and session.dropped is None:
+                row = await self.engine.store.run(run_id)
+                if row.epoch != session.head.epoch:
+                    session.drop(EpochLost(run_id, session.head.epoch))
 
     async def _look(self) -> None:
         room = self.together - len(self.tasks)

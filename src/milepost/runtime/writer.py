@@ -23,7 +23,7 @@ from milepost.stores.api import Emit
 if TYPE_CHECKING:
     from milepost.stores.api import Append, Operation, Store
 
-LAZY_S = 0.005
+LAZY_S = 0.02
 QUEUE_MAX = 2_000
 BATCH_MAX = 2_000
 BUSY_TRIES = 3
@@ -72,8 +72,8 @@ class Writer:
         if self.failed is not None:
             raise self.failed
         self._queue.append((append, None, refused))
-        if not self._urgent and self._lazy is None:
-            self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._hurry)
+        if self._lazy is None:
+            self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._late)
 
     def durable(self, operation: Operation) -> asyncio.Future[Any]:
         """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal."""
@@ -102,11 +102,17 @@ class Writer:
     def events(self, events: list[tuple[str, int, bytes]]) -> None:
         """Queue diagnostic events; they ride along with whatever is written next."""
         self._queue.append((Emit(events), None, None))
-        if not self._urgent and self._lazy is None and not self._closed:
-            self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._hurry)
+        if self._lazy is None and not self._closed:
+            self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._late)
+
+    def _late(self) -> None:
+        # The timer is left standing when something urgent takes the queue along: cancelling it for each effect costs more
+        # than a rare commit that is early.
+        self._lazy = None
+        if self._queue:
+            self._hurry()
 
     def _hurry(self) -> None:
-        self._lazy = None
         self._urgent = True
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
@@ -118,13 +124,12 @@ class Writer:
                 self._wake = loop.create_future()
                 await self._wake
             self._urgent = False
-            if self._lazy is not None:
-                self._lazy.cancel()
-                self._lazy = None
             while self._queue:
                 batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
                 await self._commit(batch)
             if self._closed:
+                if self._lazy is not None:
+                    self._lazy.cancel()
                 return
 
     async def _commit(self, batch: list[tuple[Operation, asyncio.Future[Any] | None, Refused | None]]) -> None:

@@ -115,7 +115,10 @@ class Switch:
 
 @dataclass(slots=True)
 class NewRun:
-    """A run to be created. `digest` is of workflow and input; `entry` the bytes of its first entry."""
+    """A run to be created. `digest` is of workflow and input; `entry` the bytes of its first entry.
+
+    A child is refused with EpochLost unless its parent still has `parent_epoch`: what was killed has no more children.
+    """
 
     id: str
     workflow: str
@@ -128,6 +131,7 @@ class NewRun:
     key: str | None = None
     attached: bool = False
     parent: str | None = None
+    parent_epoch: int | None = None
     principal: str = ""
     tenant: str | None = None
     tags: str = "{}"
@@ -215,14 +219,15 @@ class Deliver:
 class Kill:
     """Take the epoch of a run and of all its descendants, whoever holds them.
 
-    `entry` makes the bytes of RunStopped from the new epoch and the paths that are open. Answered with the (run id, path)
-    pairs that are left unknown.
+    `entry` makes the bytes of RunStopped from the new epoch and the paths that are open; `tell` makes the message for the
+    parent, from its run id. Answered with the (run id, path) pairs that are left unknown.
     """
 
     run_id: str
     why: str
     at: int
     entry: Callable[[int, tuple[str, ...]], bytes]
+    tell: Callable[[str], Post]
 
 
 @dataclass(slots=True)

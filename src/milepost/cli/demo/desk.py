@@ -15,11 +15,12 @@ import httpx
 
 import milepost as mp
 from milepost.cli.demo.clients import Payments, Receipt, connect_mail, letter
-from milepost.cli.demo.ledgers import unix_ms
+from milepost.cli.demo.ledgers import named_statements, unix_ms
 from milepost.cli.demo.model import Verdict, decide, thinking_ms
 from milepost.cli.demo.tickets import Action, Ticket
 
 _APPLY_WITHIN_MS = 500
+_CRM = named_statements("crm.sql")
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ async def ask_model(text: str, customer: str, seed: int) -> Verdict:
     return decide(text, customer, seed)
 
 
-@mp.tool(effect="keyed", key_ttl="1h", once="order", timeout="5s")
+# The service may fail three times in a row: five tries are enough, three would leave some refunds to a person.
+@mp.tool(effect="keyed", key_ttl="1h", once="order", timeout="5s", retry=mp.Retry(5))
 def refund(call: mp.Call, order: str, cents: int) -> Receipt:
     """Send money back. The payment service deduplicates by key."""
     with _known_outcomes():
@@ -76,7 +78,7 @@ def refund(call: mp.Call, order: str, cents: int) -> Receipt:
 
 
 # A voucher is applied within `_APPLY_WITHIN_MS` or never, and shows in the list 150 ms later: see payments.py.
-@mp.tool(effect="queryable", visible_within="750ms", once="order", timeout="5s")
+@mp.tool(effect="queryable", visible_within="750ms", once="order", timeout="5s", retry=mp.Retry(5))
 def voucher(call: mp.Call, order: str, cents: int) -> Receipt:
     """Make a voucher. The payment service takes no key, but can be asked."""
     with _known_outcomes():
@@ -98,8 +100,8 @@ def find_voucher(call: mp.Call, order: str, cents: int) -> mp.Finding[Receipt]:
 @mp.tool(effect="transactional")
 def note_in_crm(tx: mp.Tx, ticket: str, action: str) -> None:
     """Note in the desk's own table what was done. The note and its outcome are one transaction of the run's store."""
-    tx.execute("CREATE TABLE IF NOT EXISTS crm_notes (ticket TEXT NOT NULL, action TEXT NOT NULL)")
-    tx.execute("INSERT INTO crm_notes (ticket, action) VALUES (?, ?)", (ticket, action))
+    tx.execute(_CRM["schema"])
+    tx.execute(_CRM["add_note"], (ticket, action))
 
 
 @mp.tool(timeout="5s")

@@ -5,7 +5,7 @@ A *life* is the time from a start of the worker to its end. The moment of each k
 * Most kills come some time after the life's first new step, so that work moves on; the others come soon after the
   start, while the worker imports, recovers or reconciles.
 * Most kills then wait, for a bounded time, until an effect is in flight. Whether one truly was is judged after the
-  process is dead, when nothing can change any more.
+  process is dead, when nothing can change any more. An attempt that an earlier kill left behind does not count again.
 * A life is cut short when the work would otherwise be done before the wanted number of kills.
 
 Once both numbers are reached, the worker is left alone to finish. Everything is bounded: the kills, the failures of the
@@ -16,7 +16,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,8 +61,12 @@ class Kill:
 
 @dataclass
 class Report:
-    """What the killer did. `first_steps` has, for each restart that got so far, the seconds to the first new step."""
+    """What the killer did, and the number of `steps` that it saw begun.
 
+    `first_steps` has, for each restart that got so far, the seconds from the start of the process to its first new step.
+    """
+
+    steps: int = 0
     kills: list[Kill] = field(default_factory=list)
     first_steps: list[float] = field(default_factory=list)
     crashes: int = 0
@@ -92,8 +96,8 @@ class _Wish:
 class Killer:
     """Runs `argv` to its end, killing it on the way.
 
-    `progress` says how many steps are recorded so far. `has_started_effect` says whether an effect has started whose
-    outcome is not recorded. `on_look` is called on each look at the worker, a few hundred times a second.
+    `progress` says how many steps have begun so far. `in_flight` names each attempt at an effect that has started and
+    of which nothing more is recorded. `on_look` is called on each look at the worker, a few hundred times a second.
     """
 
     def __init__(
@@ -102,14 +106,15 @@ class Killer:
         plan: Plan,
         *,
         progress: Callable[[], int],
-        has_started_effect: Callable[[], bool],
+        in_flight: Callable[[], Collection[str]],
         log: Path,
         on_look: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self._argv = list(argv)
         self._plan = plan
         self._progress = progress
-        self._has_started_effect = has_started_effect
+        self._in_flight = in_flight
+        self._left_behind: frozenset[str] = frozenset()
         self._log = log
         self._on_look = on_look
         self._random = random.Random(plan.seed)
@@ -131,6 +136,7 @@ class Killer:
             finally:
                 worker.kill()
                 worker.wait()
+        self._report.steps = self._progress()
         self._report.seconds = time.monotonic() - self._began
         return self._report
 
@@ -140,6 +146,7 @@ class Killer:
         wish = self._draw()
         while worker.poll() is None:
             now, done = time.monotonic(), self._progress()
+            self._report.steps = done
             if first_step is None and done > before:
                 first_step = now
                 self._note_first_step(now - started)
@@ -182,6 +189,7 @@ class Killer:
             return self._ended(status)
         lived = time.monotonic() - started
         self._report.kills.append(Kill(worker.pid, lived, on_effect=self._has_started_effect()))
+        self._left_behind |= frozenset(self._in_flight())
         self._on_look(self._report)
         return False
 
@@ -189,6 +197,9 @@ class Killer:
         deadline = time.monotonic() + self._plan.patience
         while worker.poll() is None and not self._has_started_effect() and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
+
+    def _has_started_effect(self) -> bool:
+        return not self._left_behind.issuperset(self._in_flight())
 
     def _note_first_step(self, seconds: float) -> None:
         if self._report.restarts:

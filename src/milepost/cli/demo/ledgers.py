@@ -57,11 +57,18 @@ class Mail(NamedTuple):
     dropped: bool
 
 
+class Note(NamedTuple):
+    """One note in the desk's own table: what was done about a ticket."""
+
+    ticket: str
+    action: str
+
+
 class _Ledger:
     """One SQLite file and its named statements. Threads of the service take turns."""
 
     def __init__(self, path: Path, sql_file: str, *, read_only: bool) -> None:
-        self._sql = _named_statements(sql_file)
+        self._sql = named_statements(sql_file)
         self._lock = Lock()
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         self._connection = apsw.Connection(str(path), flags=flags)
@@ -170,6 +177,19 @@ class MailLedger(_Ledger):
         return [Mail(row[0], row[1], row[2], row[3], row[4], dropped=bool(row[5])) for row in rows]
 
 
+def crm_notes(store: Path) -> list[Note]:
+    """Every note of the desk. Its table lies in the store of its runs, and is read there as any other program would."""
+    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(_BUSY_MS)
+        sql = named_statements("crm.sql")
+        if not list(connection.execute(sql["is_there"])):
+            return []
+        return [Note(str(ticket), str(action)) for ticket, action in connection.execute(sql["all_notes"])]
+    finally:
+        connection.close()
+
+
 def unix_ms() -> int:
     """Milliseconds of Unix time, by this machine's clock."""
     return time.time_ns() // 1_000_000
@@ -179,7 +199,8 @@ def _first(rows: list[tuple[Any, ...]]) -> Applied | None:
     return Applied(*rows[0]) if rows else None
 
 
-def _named_statements(file: str) -> dict[str, str]:
+def named_statements(file: str) -> dict[str, str]:
+    """The statements of a .sql file of this folder, by the name in front of each."""
     text = resources.files(__package__).joinpath(file).read_text()
     blocks = (block.partition("\n") for block in text.split("-- name: ")[1:])
     return {name.strip(): sql for name, _, sql in blocks}

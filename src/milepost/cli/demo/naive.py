@@ -99,7 +99,7 @@ def run_naive(outside: Outside, plan: Plan, on_look: Callable[[Report], None] = 
         argv,
         plan,
         progress=lambda: steps_done(outside.folder),
-        has_started_effect=lambda: any(_BEGUN in line for line in _lines(log_file)[-1:]),
+        in_flight=lambda: _in_flight(_lines(log_file)),
         log=outside.folder / "naive-worker.log",
         on_look=on_look,
     ).run()
@@ -107,6 +107,10 @@ def run_naive(outside: Outside, plan: Plan, on_look: Callable[[Report], None] = 
 
 def _log_file(folder: Path) -> Path:
     return folder / "naive.log"
+
+
+def _in_flight(lines: Sequence[str]) -> list[str]:
+    return [f"line {len(lines)}"] if lines and _BEGUN in lines[-1] else []
 
 
 def _append(path: Path, line: str) -> None:

@@ -1,55 +1,72 @@
-"""What the demo prints at its end. Pure but for rich: figures in, a table out."""
+"""What the demo prints at its end. Pure but for rich: figures in, tables and lines out."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Iterator, Mapping
 
 from rich.table import Table
 
-from milepost.cli.demo.killer import Report
+from milepost.cli.demo.desk_record import Held
+from milepost.cli.demo.outcome import Outcome
 from milepost.cli.demo.tally import Tally
 
-
-@dataclass(frozen=True)
-class Record:
-    """What only the desk's own record knows: the unknowns that were settled, and the runs that wait for a person."""
-
-    reconciled: int
-    waiting: int
+_NAMES = {"refund": "refunds", "voucher": "vouchers", "note": "notes in the CRM", "mail": "mails"}
+_ID_LENGTH = 8  # characters of a run's id; the command line takes any beginning that names one run
 
 
 def outside_table(tally: Tally) -> Table:
     """What the outside ledgers say, one line for each kind of effect."""
     table = Table(title="Counted in the ledgers of the outside world", title_justify="left")
     table.add_column("effect")
-    for column in ("expected", "applied", "duplicates", "lost", "waiting", "wrong"):
+    for column in ("expected", "applied", "duplicates", "lost", "with a person", "wrong"):
         table.add_column(column, justify="right")
     for line in tally.lines:
         figures = (line.expected, line.applied, line.duplicates, line.lost, line.waiting, line.wrong)
-        table.add_row(f"{line.what}s", *map(str, figures))
+        table.add_row(_NAMES[line.what], *map(str, figures))
     return table
 
 
-def worker_table(tickets: int, report: Report, faults: Mapping[str, int], record: Record | None = None) -> Table:
+def worker_table(outcome: Outcome) -> Table:
     """What the worker went through, and what the outside did to it."""
+    report, record = outcome.report, outcome.record
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    table.add_row("tickets", str(tickets))
-    table.add_row("SIGKILLs", str(len(report.kills)))
+    table.add_row("tickets", str(outcome.tickets))
+    table.add_row("the worker was killed by SIGKILL", str(len(report.kills)))
     table.add_row("… while an effect was in flight", str(report.on_effect))
     table.add_row("restarts", str(report.restarts))
-    if report.first_steps:
-        middle, longest = median(report.first_steps), max(report.first_steps)
-        table.add_row("restart to first new step, median (longest)", f"{middle:.2f} s ({longest:.2f} s)")
-    table.add_row("answers lost, or an error after the money moved", str(_sum(faults, "lost_answer", "error_after")))
-    table.add_row("errors before the money moved", str(_sum(faults, "error_before", "busy")))
+    if outcome.first_step is not None:
+        longest = max(report.first_steps)
+        table.add_row("restart to first new step, median (longest)", f"{outcome.first_step:.2f} s ({longest:.2f} s)")
+    table.add_row("answers lost, or an error after the money moved", _sum(outcome.faults, "lost_answer", "error_after"))
+    table.add_row("errors before the money moved", _sum(outcome.faults, "error_before", "busy"))
     if record is not None:
-        table.add_row("unknown outcomes reconciled", str(record.reconciled))
-        table.add_row("mails waiting for a person", str(record.waiting))
+        table.add_row("outcomes that nobody knew for a while", str(record.unknown))
+        table.add_row("… reconciled without a person", str(record.reconciled))
+        table.add_row("mails waiting for a person", str(sum(held.kind == "mail" for held in record.held)))
     table.add_row("seconds", f"{report.seconds:.1f}")
     return table
 
 
-def _sum(faults: Mapping[str, int], *names: str) -> int:
-    return sum(faults.get(name, 0) for name in names)
+def decisions(outcome: Outcome) -> Iterator[str]:
+    """What waits for a person, each with the commands to look at it and to settle it."""
+    if outcome.record is None or not outcome.record.held:
+        return
+    yield "A mail cannot be asked for, so these wait for a person. The mail server's ledger is your mailbox here:"
+    store = f"--store sqlite:///{outcome.store.resolve()}"
+    for held in outcome.record.held:
+        arrived = outcome.arrived(held)
+        run = held.run[:_ID_LENGTH]
+        yield f"  {held.ticket}: the mail {'did' if arrived else 'did not'} arrive"
+        yield f"    milepost show {run} {store}"
+        yield f"    milepost resolve {run} {held.path} {_answer(held, arrived=arrived)} {store}"
+    yield f"Then let the desk go on: milepost demo --finish {outcome.folder}"
+
+
+def _answer(held: Held, *, arrived: bool) -> str:
+    if arrived:
+        return "--happened null --why 'it is in the mailbox'"
+    return f"--did-not-happen --why 'no {held.kind} in the mailbox'"
+
+
+def _sum(faults: Mapping[str, int], *names: str) -> str:
+    return str(sum(faults.get(name, 0) for name in names))

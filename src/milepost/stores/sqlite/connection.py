@@ -43,7 +43,10 @@ def named_errors(place: str) -> Iterator[None]:
     except (apsw.BusyError, apsw.LockedError) as error:
         raise StoreBusy(place) from error
     except apsw.CantOpenError as error:
-        raise StoreMissing(place) from error
+        if not Path(place).exists():
+            raise StoreMissing(place) from error
+        why = f"{place} cannot be opened ({error}). Check the owner and mode of it and of its folder."
+        raise StoreError(why) from error
     except (apsw.FullError, apsw.IOError) as error:
         raise StoreFailed(str(error)) from error
     except apsw.ReadOnlyError as error:
@@ -78,8 +81,17 @@ def connect(place: str, *, create: bool) -> apsw.Connection:
     with named_errors(place):
         connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_MS)
+        if not create:
+            _expect_store(connection, place)
         _settle(connection, place)
     return connection
+
+
+def _expect_store(connection: apsw.Connection, place: str) -> None:
+    """Raise NotAStore before anything is set: somebody else's file must not even get a write-ahead log from us."""
+    if not _one(connection, SQL["is_store"]):
+        empty = not _one(connection, SQL["tables"])
+        raise NotAStore(place, "it is empty" if empty else "it is a SQLite file without Milepost's tables")
 
 
 def _settle(connection: apsw.Connection, place: str) -> None:
@@ -105,15 +117,10 @@ def read_only(place: str) -> apsw.Connection:
     return connection
 
 
-def prepare(connection: apsw.Connection, place: str, *, create: bool) -> str:
-    """Bring the schema up to date and return the store's id. Raises NotAStore and NewerSchema; changes nothing then."""
+def prepare(connection: apsw.Connection, place: str) -> str:
+    """Bring the schema up to date and return the store's id. Raises NewerSchema, NotAStore; changes nothing then."""
     with named_errors(place):
-        if not _one(connection, SQL["is_store"]):
-            if _one(connection, SQL["tables"]) and not create:
-                raise NotAStore(place, "it is a SQLite file without Milepost's tables")
-            if not create:
-                raise NotAStore(place, "it is empty")
-        elif not pending(place, MIGRATIONS, _applied(connection)):
+        if _one(connection, SQL["is_store"]) and not pending(place, MIGRATIONS, _applied(connection)):
             return str(_one(connection, SQL["get_meta"], "store_id"))
         connection.execute("BEGIN IMMEDIATE").fetchall()
         try:
@@ -152,7 +159,10 @@ def extend_log(connection: apsw.Connection, place: str) -> None:
     Holding the write lock keeps every other writer out while the file grows; zeros behind the last frame are what SQLite
     ignores at recovery. Saves a third of a commit's time on file systems that journal allocations.
     """
-    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        connection.execute("BEGIN IMMEDIATE").fetchall()
+    except apsw.Error:
+        return  # somebody else writes: only the gain is lost
     try:
         log = os.open(place + "-wal", os.O_WRONLY)
         try:

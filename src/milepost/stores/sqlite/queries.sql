@@ -246,3 +246,6 @@ INSERT INTO mp_migrations (number, name, checksum, at) VALUES (?, ?, ?, ?);
 
 -- name: owner_of
 SELECT owner, status FROM mp_runs WHERE run = ?;
+
+-- name: parent_of
+SELECT p.id FROM mp_runs r JOIN mp_runs p ON p.run = r.parent WHERE r.run = ?;

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
@@ -51,7 +52,7 @@ class SqliteStore:
         self.place = place
         self._writer = connect(place, create=create)
         try:
-            self.id = prepare(self._writer, place, create=create)
+            self.id = prepare(self._writer, place)
             self._reader = read_only(place)
         except BaseException:
             self._writer.close()
@@ -87,7 +88,7 @@ class SqliteStore:
                 # The live connection may show the rows as gone while the file has them: nobody knows. Stop here.
                 self._failed = str(error)
                 raise StoreFailed(self._failed) from error
-        for old, new in batch.changes:
+        for old, new in batch.moved.values():
             old.row, old.seq, old.hash = new.row, new.seq, new.hash
         self._commits += 1
         if self._commits == COMMITS_BEFORE_EXTENDING:
@@ -99,22 +100,28 @@ class SqliteStore:
         writer = self._writer
         writer.execute("BEGIN IMMEDIATE").fetchall()
         try:
-            appends = [operation for operation in operations if type(operation) is Append]
-            if len(appends) == len(operations):
-                batch = Batch(writer, self.id)
+            batch = Batch(writer, self.id)
+            if all(type(operation) is Append for operation in operations):
                 try:
-                    batch.together(appends)
+                    batch.together(cast("Sequence[Append]", operations))
                 except Recount:
                     writer.execute("ROLLBACK").fetchall()
                     writer.execute("BEGIN IMMEDIATE").fetchall()
+                    batch = Batch(writer, self.id)
+                    return batch, [batch.alone(operation) for operation in operations]
+                return batch, [None] * len(operations)
+            answers: list[Any] = []
+            for plain, some in groupby(operations, lambda operation: type(operation) is Append):
+                group = list(some)
+                if plain and len(group) > 1:
+                    answers.extend(batch.group(cast("list[Append]", group)))
                 else:
-                    return batch, [None] * len(appends)
-            batch = Batch(writer, self.id)
-            return batch, [batch.alone(operation) for operation in operations]
+                    answers.extend(batch.alone(operation) for operation in group)
         except BaseException:
             if writer.in_transaction:
                 writer.execute("ROLLBACK").fetchall()
             raise
+        return batch, answers
 
     def renew(self, worker: str, until: int) -> None:
         """Renew a worker's lease; called from a thread of its own, so it has a connection of its own."""

@@ -69,7 +69,7 @@ class Batch:
     def __init__(self, connection: apsw.Connection, store_id: str) -> None:
         self.connection = connection
         self.store_id = store_id
-        self.changes: list[tuple[Head, Head]] = []
+        self.moved: dict[int, tuple[Head, Head]] = {}
         self._next_row: int | None = None
         self._switches: dict[str, Switch] | None = None
 
@@ -85,7 +85,7 @@ class Batch:
             self._claim_identities([append for append in appends if append.once is not None])
         for append in appends:
             self._beside(append)
-        self.changes.extend(rows.new_heads.values())
+        self.moved.update(rows.new_heads)
 
     def _gather(self, append: Append, rows: Rows) -> None:
         if append.work is not None or append.holds or append.lifts:
@@ -117,7 +117,7 @@ class Batch:
 
     def _number(self, append: Append, entries: Sequence[bytes], rows: Rows) -> None:
         head = append.head
-        old, now = rows.new_heads.get(head.run, (head, head))
+        old, now = rows.new_heads.get(head.run) or self.moved.get(head.run) or (head, head)
         if old is not head:
             raise Recount  # two owners of one run in one batch: let the epochs decide
         row, seq, digest, previous = self.next_row, now.seq, now.hash, now.row
@@ -147,8 +147,11 @@ class Batch:
         if rows.chunks:
             run(SQL["insert_chunk"], rows.chunks)
         if rows.effects:
-            run(SQL["put_effect"], [row for row in rows.effects.values() if row is not None])
-            run(SQL["drop_effect"], [key for key, row in rows.effects.items() if row is None])
+            put = [row for row in rows.effects.values() if row is not None]
+            if put:
+                run(SQL["put_effect"], put)
+            if len(put) < len(rows.effects):
+                run(SQL["drop_effect"], [key for key, row in rows.effects.items() if row is None])
         if rows.status:
             run(SQL["put_status"], rows.status.values())
 
@@ -188,17 +191,31 @@ class Batch:
             now, due = append.release
             run(SQL["release_run"], [(now, due, head.run)])
 
+    def group(self, appends: Sequence[Append]) -> list[Any]:
+        """Write appends at once in a savepoint, or one by one where they do not add up; return their answers."""
+        self.connection.execute("SAVEPOINT together").fetchall()
+        kept, row = dict(self.moved), self._next_row
+        try:
+            self.together(appends)
+        except Recount:
+            self.connection.execute("ROLLBACK TO together").fetchall()
+            self.connection.execute("RELEASE together").fetchall()
+            self.moved, self._next_row = kept, row
+            return [self.alone(append) for append in appends]
+        self.connection.execute("RELEASE together").fetchall()
+        return [None] * len(appends)
+
     # ------------------------------------------------------------ one by one
 
     def alone(self, operation: Operation) -> Any:
         """Perform one operation in a savepoint; return its answer, or the error that refused it."""
         self.connection.execute("SAVEPOINT operation").fetchall()
-        kept, row = len(self.changes), self._next_row
+        kept, row = dict(self.moved), self._next_row
         try:
             answer = self._perform(operation)
         except MilepostError as refusal:
             self.connection.execute("ROLLBACK TO operation").fetchall()
-            del self.changes[kept:]
+            self.moved = kept
             self._next_row = row
             answer = refusal
         self.connection.execute("RELEASE operation").fetchall()
@@ -227,8 +244,6 @@ class Batch:
 
     def _append(self, append: Append) -> None:
         head = append.head
-        # An earlier append of the same run in this batch has moved the head on.
-        moved = next((new for old, new in reversed(self.changes) if old is head), None)
         rows = Rows()
         if append.scopes:
             self._check_switches(append.scopes)
@@ -242,8 +257,6 @@ class Batch:
                 entries.extend(append.work(tx))
             finally:
                 tx.end()
-        if moved is not None:
-            rows.new_heads[head.run] = (head, moved)
         self._number(append, entries, rows)
         self._project(append, rows)
         if append.once is not None:
@@ -251,7 +264,7 @@ class Batch:
         self._write(rows, count=False)
         self._switch(append)
         self._beside(append)
-        self.changes.extend(rows.new_heads.values())
+        self.moved.update(rows.new_heads)
 
     def _switch(self, append: Append) -> None:
         for hold in append.holds:
@@ -308,7 +321,7 @@ class Batch:
         if self._row("run_number", new.id) is not None:
             return Created(new.id, fresh=False, workflow=new.workflow, digest=new.digest)
         run = cast("int", self._value("next_run"))
-        parent = None if new.parent is None else self._value("run_number", new.parent)
+        parent = None if new.parent is None else self._parent(new)
         row = self.next_row
         digest = link(genesis(self.store_id, new.id), new.entry)
         made = (
@@ -333,6 +346,13 @@ class Batch:
         self.connection.executemany(SQL["insert_chunk"], [(run, name, body) for name, body in new.chunks.items()])
         self._next_row = row + 1
         return Created(new.id, fresh=True, workflow=new.workflow, digest=new.digest)
+
+    def _parent(self, new: NewRun) -> int:
+        parent = self._run_number(new.parent or "")
+        found = self._row("head_of", parent)
+        if new.parent_epoch is not None and (found is None or found[0] != new.parent_epoch):
+            raise EpochLost(new.parent or "", new.parent_epoch)
+        return parent
 
     def _claim(self, claim: Claim) -> Head:
         run = self._run_number(claim.run_id)
@@ -376,6 +396,9 @@ class Batch:
             due = kill.at if open_paths else None
             self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
             left.extend((str(run_id), path) for path in open_paths)
+        parent = self._value("parent_of", root)
+        if parent is not None:
+            self._deliver(kill.tell(parent))
         return left
 
     # ------------------------------------------------------------ small reads inside the transaction

@@ -1,0 +1,139 @@
+"""What the runtime's tests share: a store in a file, a clock that a test moves, and asking until it is so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import apsw
+
+import milepost as mp
+from milepost.core.duration import Duration, parse_ms
+
+T = TypeVar("T")
+PAUSE_S = 0.01
+WITHIN_S = 15.0
+START_MS = 1_750_000_000_000
+
+
+class StillClock:
+    """A clock that only a test moves. Chance is a half until a test says otherwise; ids are never the same twice."""
+
+    def __init__(self) -> None:
+        self.at = START_MS
+        self.drawn = 0.5
+
+    def now(self) -> int:
+        return self.at
+
+    def chance(self) -> float:
+        return self.drawn
+
+    def uuid(self) -> UUID:
+        return uuid4()
+
+    def advance(self, span: Duration) -> None:
+        self.at += parse_ms(span)
+
+
+class Stage:
+    """A store in a folder of its own, and how apps are put on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "store.db"
+        self.url = f"sqlite:///{self.path}"
+        self.clock = StillClock()
+
+    def app(self, *workflows: mp.Workflow[Any, Any], still: bool = False, **options: Any) -> mp.App:
+        """Return an app on this store, under the machine's clock or, with `still`, under the test's own."""
+        if still:
+            options["clock"] = self.clock
+        return mp.App(self.url, workflows=workflows, **options)
+
+    def rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
+        """Return rows of the store's file, read through a connection of our own."""
+        connection = apsw.Connection(str(self.path))
+        try:
+            connection.set_busy_timeout(5_000)
+            return [tuple(row) for row in connection.execute(sql, args).fetchall()]
+        finally:
+            connection.close()
+
+    def write(self, sql: str, *args: Any) -> None:
+        """Change the store's file behind Milepost's back."""
+        self.rows(sql, *args)
+
+    def bytes_on_disk(self) -> bytes:
+        """Return all bytes of the store's files. Call it while no app is open."""
+        return b"".join(path.read_bytes() for path in sorted(self.folder.glob("store.db*")) if path.is_file())
+
+
+async def until(ask: Callable[[], Awaitable[T]], saying: str = "") -> T:
+    """Return the first true answer of `ask`; AssertionError after a while."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + WITHIN_S
+    while not (answer := await ask()):
+        if loop.time() >= deadline:
+            raise AssertionError(f"not within {WITHIN_S} s: {saying or ask}")
+        await asyncio.sleep(PAUSE_S)
+    return answer
+
+
+async def status_of(handle: mp.Handle[Any], *wanted: str) -> mp.RunView:
+    """Return how a run stands once its status is one of `wanted`."""
+    seen: list[mp.RunView] = []
+
+    async def ask() -> mp.RunView | None:
+        seen[:] = [await handle.status()]
+        return seen[0] if seen[0].status in wanted else None
+
+    try:
+        return await until(ask)
+    except AssertionError as late:
+        raise AssertionError(f"never {wanted}: {seen}") from late
+
+
+async def parked(handle: mp.Handle[Any], reason: str) -> mp.Waiting:
+    """Return what a run waits for, once it is parked for this reason."""
+    seen: list[mp.RunView] = []
+
+    async def ask() -> mp.Waiting | None:
+        seen[:] = [await handle.status()]
+        waiting = seen[0].waiting
+        return waiting if seen[0].status == "parked" and waiting is not None and waiting.reason == reason else None
+
+    try:
+        return await until(ask)
+    except AssertionError as late:
+        raise AssertionError(f"never parked for {reason}: {seen}") from late
+
+
+async def names(app: mp.App, run_id: str) -> list[str]:
+    """Return the names of a run's journal entries, in order."""
+    return [line.name for line in await app.inspect.journal(run_id)]
+
+
+async def outcome(app: mp.App, run_id: str, path: str) -> str:
+    """Return the outcome of one effect of a run's whole journal."""
+    return next(view.outcome for view in await app.inspect.effects(run_id) if view.path == path)
+
+
+async def has_outcome(app: mp.App, run_id: str, path: str, wanted: str) -> None:
+    """Wait until an effect has an outcome."""
+
+    async def ask() -> bool:
+        found = [view.outcome for view in await app.inspect.effects(run_id) if view.path == path]
+        return found == [wanted]
+
+    await until(ask, f"{path} is {wanted}")
+
+
+async def has_entry(app: mp.App, run_id: str, name: str, times: int = 1) -> None:
+    """Wait until a run's journal holds an entry of this name."""
+
+    async def ask() -> bool:
+        return (await names(app, run_id)).count(name) >= times
+
+    await until(ask, f"{times} {name}")
