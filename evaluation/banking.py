@@ -12,7 +12,6 @@ The classes say what the bank (`evaluation/bank.py`) honestly offers, no more:
 A request that the bank has in hand may reach its books a little after the caller died; `VISIBLE` bounds that.
 """
 
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any, TypedDict
 import httpx
 
 import milepost as mp
+from evaluation.task import canonical
 
 VISIBLE = "1s"
 """How long a request of a dead worker may still take to show in the bank's books (the bank holds none longer)."""
@@ -312,6 +312,6 @@ async def act(run: mp.Run, progress: Progress) -> mp.Next[list[str]]:
     if planned.function in BASED_ON_A_VERSION:
         args = {**args, "based_on": await record_version()}
     answer = await TOOLS[planned.function].from_json(args)
-    answers = [*progress.answers, json.dumps(answer, sort_keys=True, ensure_ascii=False)]
+    answers = [*progress.answers, canonical(answer)]
     run.progress(len(answers), len(answers) + len(remaining), planned.function)
     return mp.go(act, Progress(remaining, answers)) if remaining else mp.done(answers)

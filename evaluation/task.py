@@ -59,5 +59,15 @@ class Suite(Functions, Protocol):
 
 
 def canonical(value: Any) -> str:
-    """One JSON text for equal values, whatever the order of their keys."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    """One JSON text for equal values, whatever the order of their keys, and whether a number is written 1 or 1.0."""
+    return json.dumps(_whole(value), sort_keys=True, ensure_ascii=False)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return value

@@ -25,6 +25,12 @@ SAYS: dict[Event, str] = {
     "contradict": "evidence against what is recorded: kept beside it, the run blocks",
 }
 
+MORE_EXACTLY: dict[tuple[Outcome, Event], str] = {
+    ("not_started", "confirm"): "another step that names the same business identity (`once=`) was confirmed",
+    ("not_started", "fail"): "a person denied it, or its identity was claimed with other arguments",
+    ("unknown", "lose"): "a further attempt was lost as well, or only that attempt is proven not to have happened",
+}
+
 
 def render() -> str:
     """Return the page as it must be."""
@@ -44,7 +50,7 @@ def _rows() -> str:
 
 
 def _row(before: Outcome, event: Event, after: Outcome) -> str:
-    return f"| `{before}` | `{event}` | `{after}` | {SAYS[event]} |"
+    return f"| `{before}` | `{event}` | `{after}` | {MORE_EXACTLY.get((before, event), SAYS[event])} |"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def amounts(of: Mapping[str, Decimal | int] | None) -> Amounts:
     """Return the amounts as Decimals. Raises ValueError for a float, a negative amount, or one that is not finite."""
     result: Amounts = {}
     for unit, amount in (of or {}).items():
-        if isinstance(amount, float) or isinstance(amount, bool) or not isinstance(amount, (int, Decimal)):
+        if isinstance(amount, bool) or not isinstance(amount, int | Decimal):
             msg = f"{unit}={amount!r}: amounts are Decimal or int, never {type(amount).__name__}"
             raise ValueError(msg)  # noqa: TRY004  one error for one question: is this an amount?
         exact = Decimal(amount)

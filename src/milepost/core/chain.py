@@ -25,7 +25,9 @@ def link(previous: bytes, body: bytes) -> bytes:
     return sha256(previous + body).digest()
 
 
-def verify(run_id: str, previous: bytes, first_seq: int, stored: Iterable[tuple[int, bytes, bytes]], head: bytes) -> int:
+def verify(
+    run_id: str, previous: bytes, first_seq: int, stored: Iterable[tuple[int, bytes, bytes]], head: bytes
+) -> int:
     """Check consecutive entries `(seq, body, hash)` that follow `previous`, up to `head`; return how many there were.
 
     Raises Damaged for the first entry that is missing, out of place or changed, and for a head that differs.

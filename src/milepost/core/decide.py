@@ -1,12 +1,13 @@
 """What to do next with a run: a pure function of its record, of what the world shows today, and of the time.
 
-`decide` is called when a run was just loaded or when nothing of it is in flight. It returns what to append and then what
-to perform; whoever calls it appends first. No model is asked, nothing is read from a transcript.
+`decide` is called when a run was just loaded or when nothing of it is in flight. It returns what to append and then
+what to perform; whoever calls it appends first. No model is asked, nothing is read from a transcript.
 
 The order of its questions is the order of caution:
   1. a started effect found at recovery is unknown, always;
-  2. a run that ended or is blocked moves no further, but its unknown effects may still be settled;
-  3. what may not go on (incompatible, cancelled, out of time) stops at this boundary, after its effects are settled;
+  2. a run that is blocked does nothing at all; of one that ended, only the unknown effects are settled;
+  3. what was cancelled or is out of time stops at this boundary, after its effects are settled; what today's code may
+     not go on with is blocked as it is;
   4. only then is the segment entered.
 """
 
@@ -20,6 +21,7 @@ import msgspec
 from milepost.core import entries as e
 from milepost.core.outcome import Ask, Facts, Move, Person, ProvenAbsent, Resend, Wait, next_move
 from milepost.core.steps import Effect
+from milepost.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +35,8 @@ ASK_A_PERSON = "milepost resolve {run} {path} --happened VALUE | --did-not-happe
 class World:
     """What a decision may look at besides the record.
 
-    `facts` are the tools' declarations by name; `dead` the owners that are proven dead; `blocks` why today's code may not
-    go on with the run; `deadline` and moments are milliseconds since 1970.
+    `facts` are the tools' declarations by name; `dead` the owners that are proven dead; `blocks` why today's code may
+    not go on with the run; `deadline` and moments are milliseconds since 1970.
     """
 
     now: int
@@ -112,23 +114,29 @@ def recover(state: RunState, world: World) -> list[e.Entry]:
 
 def decide(state: RunState, world: World) -> Decision:
     """Decide the next act. Call it on a state to which `recover`'s entries were applied."""
-    unsettled = state.unsettled()
-    settle = tuple(effect.step for effect in unsettled)
     if state.status == "blocked":
         return Decision((), Release())
+    settle = tuple(effect.step for effect in state.effects() if effect.open or effect.verify_from is not None)
+    stop = None if state.ended or world.attached else _stopping(state, world)
+    if settle and (state.ended or world.attached or stop is not None):
+        return Decision((), _settling(state, world, settle))
     if state.ended:
-        return Decision((), _settling(state, world, settle) if settle else Release())
+        return Decision((), Release())
     if world.attached:
-        return Decision((), _settling(state, world, settle) if settle else _idle(state))
-    stop = _stopping(state, world)
+        return Decision((), Rest("signal", None, f"the host of run {state.run} drives it"))
     if stop is not None:
-        return Decision((), _settling(state, world, settle)) if settle else Decision((stop,), Release())
+        return Decision((stop,), Release())
+    return _going_on(state, world)
+
+
+def _going_on(state: RunState, world: World) -> Decision:
     if world.blocks:
         why = "; ".join(world.blocks)
         return Decision((e.RunStopped(at=world.now, status="blocked", code="incompatible", why=why),), Release())
     if state.retry_at is not None and world.now < state.retry_at:
         return Decision((), Rest("time", state.retry_at))
-    assert state.segment is not None, "a run that has not ended has a segment to enter"
+    if state.segment is None:
+        raise Damaged(state.run, "it has not ended, and its boundary names no segment to enter")
     return Decision((), Enter(state.segment))
 
 
@@ -144,13 +152,14 @@ def _stopping(state: RunState, world: World) -> e.RunStopped | None:
 
 def _settling(state: RunState, world: World, steps: tuple[str, ...]) -> Perform:
     moves = [(effect, move_for(effect, world)) for effect in state.effects() if effect.step in steps]
-    if any(isinstance(move, Ask | Resend | ProvenAbsent) for _, move in moves):
+    if any(may_act(effect, move) for effect, move in moves):
         return Settle(steps)
     return rest_on(state.run, moves)
 
 
-def _idle(state: RunState) -> Rest:
-    return Rest("signal", None, f"the host of run {state.run} drives it")
+def may_act(effect: Effect, move: Move) -> bool:
+    """Say whether something is to be done about an effect now: also to record, once, that only a person helps."""
+    return isinstance(move, Ask | Resend | ProvenAbsent) or (isinstance(move, Person) and not effect.doubt.person)
 
 
 def move_for(effect: Effect, world: World) -> Move:
@@ -161,6 +170,8 @@ def move_for(effect: Effect, world: World) -> Move:
     if facts.version and facts.version != effect.version:
         return Person(f"it was sent by version {effect.version!r} of {effect.tool!r}, the code has {facts.version!r}")
     if effect.outcome == "confirmed" and effect.verify_from is not None:
+        if not facts.reconcilable:
+            return Person("it was sent again after it was proven absent, and nobody can be asked whether it landed twice")
         return verify_move(facts, effect, world.now)
     if world.ended and not effect.doubt.person:
         # Nothing is sent for a run that ended: its effects are only looked up.

@@ -1,8 +1,9 @@
 """The journal's entries: frozen, past tense, data only.
 
-Each is stored as JSON bytes whose `entry` field is `name.schema`. A field may be added with a default; any other change
-is a new schema number and an upcaster in `codec.py`. Moments are milliseconds since 1970 UTC. `step` is the identity of a
-call inside the current visit of a segment (`branch:index`, or `@id` in an attached run); `path` is how people see it.
+Each is stored as JSON bytes whose `entry` field is `name.schema`. A field may be added with a default; any other
+change is a new schema number and an upcaster in `codec.py`. Moments are milliseconds since 1970 UTC. `step` is the
+identity of a call inside the current visit of a segment (`branch:index`, or `@id` in an attached run); `path` is how
+people see it.
 
 AUTHORITATIVE is the class of all of them: recovery reads nothing else. Emitted events, progress and tracebacks are
 diagnostic and live in tables of their own.
@@ -199,11 +200,15 @@ class PersonNeeded(Entry, frozen=True, tag="person_needed.1"):
 
 
 class Contradicted(Entry, frozen=True, tag="contradicted.1"):
-    """Evidence against a terminal outcome: recorded beside it, the run blocks, the tool is held."""
+    """Evidence against what was settled: recorded beside it, the run blocks, the tool is held.
+
+    `step` is empty where the segment of that effect has ended since.
+    """
 
     step: str
     evidence: str
     by: str
+    tool: str = ""
 
 
 class CredentialUsed(Entry, frozen=True, tag="credential_used.1"):

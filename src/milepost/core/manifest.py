@@ -34,8 +34,8 @@ def compare(recorded: Manifest, today: Manifest, compatible_with: frozenset[str]
         blocks.append(f"the run belongs to workflow {recorded.workflow!r}, the code is {today.workflow!r}")
     elif recorded.version != today.version and recorded.version not in compatible_with:
         blocks.append(
-            f"the run was made with version {recorded.version!r} of {recorded.workflow!r}, the code has {today.version!r}: "
-            f"declare compatible_with=[{recorded.version!r}] or deploy the old version"
+            f"the run was made with version {recorded.version!r} of {recorded.workflow!r}, the code has "
+            f"{today.version!r}: declare compatible_with=[{recorded.version!r}] or deploy the old version"
         )
     elif recorded.version == today.version and recorded.fingerprint != today.fingerprint:
         warns.append(f"the code of {recorded.workflow!r} changed under version {recorded.version!r}")

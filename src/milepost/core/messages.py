@@ -1,7 +1,7 @@
 """What may reach a run from outside its owner: the inbox, free of epochs.
 
-Anybody with the store may put a message in; only the owner of the run turns it into entries, in the transaction that marks
-it taken. So an operator never waits for a worker, and a worker that lost its epoch can still say what it saw.
+Anybody with the store may put a message in; only the owner of the run turns it into entries, in the transaction that
+marks it taken. So an operator never waits for a worker, and a worker that lost its epoch can still say what it saw.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 
 def decode(body: bytes) -> AnyMessage:
     """Return the message that these bytes hold. Raises msgspec.DecodeError for anything else."""
-    return _decoder.decode(body)
+    try:
+        return _decoder.decode(body)
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def encode(message: Message) -> bytes:

@@ -48,6 +48,9 @@ TABLE: dict[tuple[Outcome, Event], Outcome] = {
     ("unknown", "resend"): "unknown",  # the same bytes again: the earlier attempt stays unsettled
     ("failed", "retry"): "started",  # only while the failure is not final
     ("failed", "contradict"): "failed",  # evidence of success after all: recorded, the run blocks, the tool is held
+    ("failed", "confirm"): "confirmed",  # only after a contradiction, on the word of a person who looked
+    ("started", "contradict"): "started",  # the same, while a later attempt is under way
+    ("unknown", "contradict"): "unknown",
     ("confirmed", "contradict"): "confirmed",  # found twice, or found otherwise
 }
 
@@ -58,10 +61,14 @@ ASK_MOST_MS = 60_000
 SPACING_LEAST_MS = 100
 
 
-def change(outcome: Outcome, event: Event, *, final: bool = True) -> Outcome:
-    """Return the outcome after the event. Raises IllegalOutcome for a pair that is not in the table."""
+def change(outcome: Outcome, event: Event, *, final: bool = True, contradicted: bool = False) -> Outcome:
+    """Return the outcome after the event. Raises IllegalOutcome for a pair that is not in the table.
+
+    Two pairs have a condition: what failed is tried again only while that is not `final`, and becomes confirmed only where
+    it was `contradicted`.
+    """
     after = TABLE.get((outcome, event))
-    if after is None or (event == "retry" and final):
+    if after is None or (event == "retry" and final) or (outcome == "failed" and event == "confirm" and not contradicted):
         raise IllegalOutcome(outcome, event)
     return after
 
@@ -92,7 +99,7 @@ class Attempt:
     owner: str = ""
     quiet_at: int | None = None
     died: bool = False
-    settled: Literal["", "not_sent", "rejected", "absent", "returned"] = ""
+    settled: Literal["", "not_sent", "rejected", "absent", "person", "returned"] = ""
 
 
 @dataclass(slots=True)

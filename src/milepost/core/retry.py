@@ -14,8 +14,8 @@ from milepost.core.duration import Duration, parse_ms
 class Retry:
     """How often, and after how long, something that is known to have failed is tried again.
 
-    `attempts` counts all tries, the first included; `first` is the bound of the first wait, doubled for each further one
-    up to `most`. Raises ValueError where no try would be left or a span is malformed.
+    `attempts` counts all tries, the first included; `first` is the bound of the first wait, doubled for each further
+    one up to `most`. Raises ValueError where no try would be left or a span is malformed.
     """
 
     attempts: int
@@ -37,8 +37,5 @@ class Retry:
         """
         if attempt >= self.attempts:
             return None
-        bound = min(self.most_ms, self.first_ms * 2 ** min(attempt - 1, 40))
+        bound: int = min(self.most_ms, self.first_ms << min(attempt - 1, 40))
         return max(floor_ms, round(bound * (0.5 + chance / 2)))
-
-
-NO_RETRY = Retry(1)

@@ -1,7 +1,7 @@
 """What is true of a run: `fold(boundary, entries)`, one entry at a time through `apply`.
 
 `RunState` is changed by `apply` and by nothing else, so that a run in memory and a run just loaded are the same thing.
-Entries that contradict what is already known are a defect or a forgery, and are refused (IllegalOutcome, Diverged).
+Entries that contradict what is already known are a defect or a forgery, and are refused (IllegalOutcome, Damaged).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from milepost.core.approval import Approval
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
 from milepost.core.steps import ChildStart, ChildWait, Effect, Read, Receive, Sleep, Step, Value
+from milepost.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,7 +76,10 @@ class RunState:
         return [step for step in self.effects() if step.open]
 
     def apply(self, entry: e.Entry) -> None:
-        """Change the state as the entry says. Raises IllegalOutcome for a transition that is not in the table."""
+        """Change the state as the entry says.
+
+        Raises IllegalOutcome for a transition that is not in the table, Damaged for an entry about what is not recorded.
+        """
         self.seq += 1
         rule = _RULES.get(type(entry))
         if rule is not None:
@@ -137,13 +141,27 @@ def _plan(s: RunState, plan: e.EffectPlanned) -> Effect:
 
 
 def _effect(s: RunState, step: str) -> Effect:
-    found = s.steps[step]
-    assert type(found) is Effect, step
+    found = s.steps.get(step)
+    if type(found) is not Effect:
+        raise Damaged(s.run, f"an entry speaks of effect {step}, which is not recorded")
     return found
 
 
-def _attempt(effect: Effect, number: int) -> Attempt:
+def _attempt(s: RunState, effect: Effect, number: int) -> Attempt:
+    if not 1 <= number <= effect.attempt:
+        raise Damaged(s.run, f"an entry speaks of attempt {number} of {effect.path}, which has {effect.attempt}")
     return effect.doubt.attempts[number - 1]
+
+
+def _approval(s: RunState, id_: str) -> Approval:
+    found = s.approvals.get(id_)
+    if found is None:
+        raise Damaged(s.run, f"an entry speaks of approval {id_}, which was not asked here")
+    return found
+
+
+def _by_person(by: str) -> bool:
+    return by.startswith("person ")
 
 
 def _started(s: RunState, entry: e.EffectStarted) -> None:
@@ -163,21 +181,23 @@ def _started(s: RunState, entry: e.EffectStarted) -> None:
         s.ledger.reserve(entry.step, entry.reserve)
     if entry.approval is not None:
         effect.approval = entry.approval
-        s.approvals[entry.approval].verdict = "used"
+        _approval(s, entry.approval).verdict = "used"
 
 
 def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
     effect = _effect(s, entry.step)
-    effect.outcome = change(effect.outcome, "confirm")
+    effect.outcome = change(effect.outcome, "confirm", contradicted=effect.contradicted)
     effect.result, effect.by, effect.external = entry.result, entry.by, entry.external
     effect.final, effect.why = True, entry.why
     s.ledger.settle(entry.step, entry.spent)
+    if _by_person(entry.by):
+        effect.contradicted = False
+    elif any(attempt.settled == "absent" for attempt in effect.doubt.attempts):
+        effect.verify_from = entry.at  # asked once more before the boundary: the absent one may have landed after all
     if 0 < entry.attempt <= effect.attempt:
-        attempt = _attempt(effect, entry.attempt)
+        attempt = _attempt(s, effect, entry.attempt)
         attempt.settled = "returned"
         attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
-    if any(attempt.settled == "absent" for attempt in effect.doubt.attempts):
-        effect.verify_from = entry.at  # asked once more before the boundary: the absent one may have landed after all
 
 
 def _failed(s: RunState, entry: e.EffectFailed) -> None:
@@ -185,9 +205,11 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
     effect.outcome = change(effect.outcome, "fail")
     effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
     effect.retry_at, effect.by = entry.retry_at, entry.by
+    if _by_person(entry.by):
+        effect.contradicted = False
     for attempt in effect.doubt.attempts:
         if not attempt.settled:
-            attempt.settled = entry.reason if entry.reason in {"not_sent", "rejected"} else "absent"  # type: ignore[assignment]
+            attempt.settled = entry.reason  # type: ignore[assignment]  # where an attempt is open it is one of these
         attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
     if entry.final:
         s.ledger.settle(entry.step, entry.spent or {})
@@ -195,7 +217,7 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
 
 def _attempt_settled(s: RunState, entry: e.AttemptSettled) -> None:
     effect = _effect(s, entry.step)
-    attempt = _attempt(effect, entry.attempt)
+    attempt = _attempt(s, effect, entry.attempt)
     attempt.settled = entry.reason  # type: ignore[assignment]
     attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
     effect.outcome = change(effect.outcome, "lose")
@@ -206,14 +228,14 @@ def _unknown(s: RunState, entry: e.EffectUnknown) -> None:
     effect = _effect(s, entry.step)
     effect.outcome = change(effect.outcome, "lose")
     effect.why = entry.why
-    attempt = _attempt(effect, entry.attempt)
+    attempt = _attempt(s, effect, entry.attempt)
     attempt.died = entry.died
     if attempt.quiet_at is None:  # fixed once: marking it again at each claim would never end
         attempt.quiet_at = entry.quiet_at
 
 
 def _quieted(s: RunState, entry: e.AttemptQuieted) -> None:
-    attempt = _attempt(_effect(s, entry.step), entry.attempt)
+    attempt = _attempt(s, _effect(s, entry.step), entry.attempt)
     attempt.died = attempt.died or entry.died
     if attempt.quiet_at is None:
         attempt.quiet_at = entry.quiet_at
@@ -221,11 +243,14 @@ def _quieted(s: RunState, entry: e.AttemptQuieted) -> None:
 
 def _finding(s: RunState, entry: e.FindingRecorded) -> None:
     effect = _effect(s, entry.step)
+    if _by_person(entry.by):
+        effect.contradicted, effect.verify_from = False, None
+        return
     effect.doubt.asks += 1
     effect.doubt.ask_at = entry.ask_at
     if entry.answer == "did_not_happen":
         effect.doubt.absences.append(entry.at)
-    if effect.outcome == "confirmed":
+    if entry.answer != "still_unknown":
         effect.verify_from = None
 
 
@@ -269,8 +294,9 @@ def _sleep(s: RunState, entry: e.SleepStarted) -> None:
 
 
 def _slept(s: RunState, entry: e.SleepEnded) -> None:
-    sleep = s.steps[entry.step]
-    assert type(sleep) is Sleep
+    sleep = s.steps.get(entry.step)
+    if type(sleep) is not Sleep:
+        raise Damaged(s.run, f"an entry ends sleep {entry.step}, which is not recorded")
     sleep.ended = True
 
 
@@ -283,12 +309,15 @@ def _sent(s: RunState, entry: e.SignalSent) -> None:
 
 
 def _received(s: RunState, entry: e.SignalReceived) -> None:
-    receive = s.steps[entry.step]
-    assert type(receive) is Receive
+    receive = s.steps.get(entry.step)
+    if type(receive) is not Receive:
+        raise Damaged(s.run, f"an entry ends wait {entry.step}, which is not recorded")
     receive.taken, receive.id, receive.value = True, entry.id, entry.value
     if entry.id is not None:
-        taken = next(i for i, signal in enumerate(s.signals) if (signal.name, signal.id) == (entry.name, entry.id))
-        del s.signals[taken]
+        taken = [i for i, signal in enumerate(s.signals) if (signal.name, signal.id) == (entry.name, entry.id)]
+        if not taken:
+            raise Damaged(s.run, f"an entry takes signal {entry.name} {entry.id}, which was never sent or is taken")
+        del s.signals[taken[0]]
 
 
 def _child_started(s: RunState, entry: e.ChildStarted) -> None:
@@ -310,7 +339,7 @@ def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
 
 
 def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
-    approval = s.approvals[entry.id]
+    approval = _approval(s, entry.id)
     approval.verdict = "approved" if entry.approved else "denied"
     approval.by, approval.why = entry.by, entry.why
 
@@ -344,8 +373,6 @@ def _segment_failed(s: RunState, entry: e.SegmentFailed) -> None:
 def _retried(s: RunState, _: e.Retried) -> None:
     s.status, s.code, s.why = "ready", "", ""
     s.segment_attempt, s.retry_at = 0, None
-    for effect in s.effects():
-        effect.contradicted = False
     _reopen_failed(s)
 
 

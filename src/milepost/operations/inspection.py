@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EffectView:
-    """One effect of a run's current segment, or one that is open. `started_at` is in milliseconds since 1970."""
+    """One effect as the record has it. `started_at` is in milliseconds since 1970.
+
+    `external` is the outside system's own id, if the tool noted one; `evidence` what was found out about an unknown
+    outcome, oldest first.
+    """
 
     run_id: str
+    step: str
     path: str
     tool: str
     effect: str
@@ -33,6 +38,11 @@ class EffectView:
     started_at: int | None
     why: str
     person: str
+    key: str
+    args: Any
+    external: str | None
+    by: str
+    evidence: list[str]
     result: Any = None
 
 
@@ -48,12 +58,13 @@ class RunDetail:
     finished: list[tuple[str, str]]
     effects: list[EffectView]
     approvals: list[ApprovalRow]
+    scopes: tuple[str, ...]
     granted: dict[str, str]
     spent: dict[str, str]
     reserved: dict[str, str]
     children: dict[str, str]
+    cancel: tuple[str, str] | None
     result: Any
-    waits_for: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,7 @@ class Verified:
     entries: int
     chunks: int
     damage: str | None
+    seq: int | None = None
 
 
 class Inspector:
@@ -110,10 +122,10 @@ class Inspector:
     async def detail(self, run_id: str) -> RunDetail:
         """Return all that the record says of a run now. Raises UnknownRun, Damaged."""
         row = await self._store.run(run_id)
-        state = await self._state(run_id)
+        state, evidence = await self._state(run_id)
         about = msgspec.json.decode(await self._chunk(run_id, state.about_digest), type=e.About)
         manifest = msgspec.json.decode(await self._chunk(run_id, state.manifest_digest))
-        own = [approval for approval in await self._store.approvals() if approval.run_id == run_id]
+        own = [approval for id_ in state.approvals for approval in await self._store.approvals(id_)]
         result = None if state.result is None else msgspec.json.decode(await self._value(run_id, state.result))
         reserved: dict[str, Any] = {}
         for cost in state.ledger.reserved.values():
@@ -126,14 +138,15 @@ class Inspector:
             state=msgspec.json.decode(await self._state_bytes(run_id, state)),
             stage=state.segment,
             finished=[(marker.path, marker.outcome) for marker in state.finished],
-            effects=[await self._effect(run_id, effect) for effect in state.effects()],
+            effects=[await self._effect(run_id, effect, evidence.get(effect.step, [])) for effect in state.effects()],
             approvals=own,
+            scopes=about.authority.widened(state.scopes).scopes,
             granted=_text(state.ledger.granted),
             spent=_text(state.ledger.spent),
             reserved=_text(reserved),
             children=dict(state.children),
+            cancel=state.cancel,
             result=result,
-            waits_for=row.reason,
         )
 
     async def open_effects(self, run_id: str | None = None) -> list[OpenEffect]:
@@ -142,13 +155,22 @@ class Inspector:
 
     async def effects(self, run_id: str) -> list[EffectView]:
         """Return every effect of a run from its whole journal, in the order in which they were recorded."""
-        _, stored, _ = await self._store.chain(run_id)
-        seen: dict[tuple[int, str], Effect] = {}
+        genesis, stored, head = await self._store.chain(run_id)
+        verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
+        seen: dict[tuple[int, int, str], tuple[Effect, list[str]]] = {}
+        evidence: dict[str, list[str]] = {}
         state = RunState(run_id)
         for one in stored:
-            state.apply(codec.decode(one.body))
-            seen.update({(state.visit, effect.step): effect for effect in state.effects()})
-        return [await self._effect(run_id, effect) for effect in seen.values()]
+            entry = codec.decode(one.body)
+            visit = state.visit
+            state.apply(entry)
+            evidence = evidence if state.visit == visit else {}
+            _note(entry, evidence)
+            effect = state.steps.get(getattr(entry, "step", ""))
+            if type(effect) is Effect:
+                found = evidence.setdefault(effect.step, [])
+                seen[state.visit, state.generation, effect.step] = (effect, found)
+        return [await self._effect(run_id, effect, found) for effect, found in seen.values()]
 
     async def approvals(self, verdict: str | None = None) -> list[ApprovalRow]:
         """Return approvals, oldest first."""
@@ -179,6 +201,8 @@ class Inspector:
             if state.status in {"done", "failed", "cancelled", "killed"} and row.status != state.status:
                 why = f"its row says {row.status}, its record says {state.status}"
                 return Verified(run_id, count, len(read), why)
+        except Damaged as error:
+            return Verified(run_id, count, len(read), str(error), error.seq)
         except MilepostError as error:
             return Verified(run_id, count, len(read), str(error))
         except (KeyError, AssertionError, IndexError) as error:
@@ -199,11 +223,16 @@ class Inspector:
                 tree.update(below)
                 wanted.extend(below)
 
-    async def _state(self, run_id: str) -> RunState:
+    async def _state(self, run_id: str) -> tuple[RunState, dict[str, list[str]]]:
+        """Return a run as its record says it is, and by step what was found out about its effects."""
         tail = await self._store.tail(run_id)
         bodies = ((one.seq, one.body, one.hash) for one in tail.entries)
         verify(run_id, tail.before, tail.entries[0].seq, bodies, tail.head.hash)
-        return fold(run_id, (codec.decode(one.body) for one in tail.entries))
+        entries = [codec.decode(one.body) for one in tail.entries]
+        evidence: dict[str, list[str]] = {}
+        for entry in entries:
+            _note(entry, evidence)
+        return fold(run_id, entries), evidence
 
     async def _state_bytes(self, run_id: str, state: RunState) -> bytes:
         if state.state_root is None:
@@ -229,11 +258,12 @@ class Inspector:
             raise Damaged(run_id, f"chunk {digest[:12]} does not match its digest")
         return data
 
-    async def _effect(self, run_id: str, effect: Effect) -> EffectView:
+    async def _effect(self, run_id: str, effect: Effect, evidence: list[str]) -> EffectView:
         result = None if effect.result is None else msgspec.json.decode(await self._value(run_id, effect.result))
         started = effect.doubt.attempts[0].started_at if effect.doubt.attempts else None
         return EffectView(
             run_id,
+            effect.step,
             effect.path,
             effect.tool,
             effect.effect,
@@ -242,8 +272,28 @@ class Inspector:
             started,
             effect.why,
             effect.doubt.person,
+            effect.key,
+            msgspec.json.decode(await self._value(run_id, effect.args)),
+            effect.external,
+            effect.by,
+            evidence,
             result,
         )
+
+
+def _note(entry: e.Entry, evidence: dict[str, list[str]]) -> None:
+    """Add what an entry says about an unknown outcome."""
+    if isinstance(entry, e.EffectUnknown):
+        text = f"attempt {entry.attempt}: {entry.why}"
+    elif isinstance(entry, e.FindingRecorded):
+        text = f"{entry.by}: {entry.answer.replace('_', ' ')}" + (f" ({entry.evidence})" if entry.evidence else "")
+    elif isinstance(entry, e.AttemptSettled):
+        text = f"attempt {entry.attempt}: {entry.reason.replace('_', ' ')}" + (f" ({entry.why})" if entry.why else "")
+    elif isinstance(entry, e.Contradicted):
+        text = f"contradicted by {entry.by}: {entry.evidence}"
+    else:
+        return
+    evidence.setdefault(entry.step, []).append(text)
 
 
 def _text(amounts: dict[str, Any]) -> dict[str, str]:

@@ -53,9 +53,7 @@ async def enter(session: Session) -> bool:
     assert workflow is not None
     assert state.segment is not None
     segment = workflow.segments[state.segment]
-    data, known = await starting.state_bytes(session.engine, session.run_id, state.state, state.state_root)
-    session.known_chunks = known
-    value = segment.state.read(data)
+    value = segment.state.read(await _state(session))
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
         raise Rested(None)
@@ -64,6 +62,16 @@ async def enter(session: Session) -> bool:
         if session.dropped is None and session.fatal is None:
             await asyncio.wait([settler])
     return await _ended(session, segment, root, outcome, error, value)
+
+
+async def _state(session: Session) -> bytes:
+    """Return the state to enter with: what this session has just written, which may not be readable yet, or the store's."""
+    state = session.state
+    if state.state_root is not None and session.placed is not None and session.placed[0] == state.state_root:
+        return session.placed[1]
+    data, known = await starting.state_bytes(session.engine, session.run_id, state.state, state.state_root)
+    session.known_chunks = known
+    return data
 
 
 async def _inside(session: Session, segment: Segment[Any, Any], value: Any) -> tuple[Branch, Any, BaseException | None]:
@@ -220,12 +228,14 @@ def _checkpoint(session: Session, segment: Segment[Any, Any], outcome: Next[Any]
     if following is None:
         why = f"segment {outcome.segment!r} does not belong to workflow {session.workflow.name!r}"
         raise InvalidValue(f"go() of {segment.name}", why)
-    state, root, chunks = starting.place_state(following.state.write(outcome.state))
+    data = following.state.write(outcome.state)
+    state, root, chunks = starting.place_state(data)
     boundary = make_boundary(session, chunks, outcome.segment, state, root)
     new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
     session.head.segment = outcome.segment
     session.put(e.Checkpointed(at=session.engine.clock.now(), boundary=boundary), boundary=0, chunks=new)
     session.known_chunks = set(chunks)
+    session.placed = None if root is None else (root, data)
 
 
 async def _done(session: Session, segment: Segment[Any, Any], result: Any) -> None:

@@ -165,7 +165,8 @@ async def drive(session: Session, segments: int | None) -> int | None:
                     if session.state.ended:
                         return None
                 case Settle():
-                    await settle_all(session)
+                    if not await settle_all(session):
+                        return await rest(session, Rest("switch", session.due()))
                 case Rest() | Release() as resting:
                     if await linger(session, resting):
                         continue
@@ -195,14 +196,15 @@ async def take_inbox(session: Session) -> None:
         session.changed()
 
 
-async def settle_all(session: Session) -> None:
-    """Settle what may be settled now, without entering the segment."""
+async def settle_all(session: Session) -> bool:
+    """Settle what may be settled now, without entering the segment; return False where a switch refuses all of it."""
     session.engine.settle_due(session)
     tasks = list(session.settlers.values())
     if tasks:
         await asyncio.wait(tasks)
     if session.dropped is not None:
         raise session.dropped
+    return bool(tasks) or session.draining
 
 
 async def linger(session: Session, resting: Rest | Release) -> bool:

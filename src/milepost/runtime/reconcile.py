@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
 from milepost.core.authority import missing_scopes
-from milepost.core.decide import move_for
+from milepost.core.decide import may_act, move_for
 from milepost.core.inbox import blocked
 from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_delay_ms
 from milepost.core.steps import Effect
@@ -62,7 +62,7 @@ def settle_due(session: Session) -> None:
     world = session.world()
     for effect in doubtful:
         move = move_for(effect, world)
-        if isinstance(move, Ask | Resend | ProvenAbsent) or (isinstance(move, Person) and not effect.doubt.person):
+        if may_act(effect, move):
             if isinstance(move, Resend) and session.polls.get(effect.step, 0) > world.now:
                 continue
             task = asyncio.get_running_loop().create_task(_settle(session, effect))

@@ -19,7 +19,7 @@ import msgspec
 from milepost.core import codec, messages
 from milepost.core import entries as e
 from milepost.core.chunks import digest_of
-from milepost.core.decide import World, move_for, rest_on
+from milepost.core.decide import World, may_act, move_for, rest_on
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.errors import EpochLost, Waiting
 from milepost.stores.api import Append, ApprovalRow, EffectRow, Once, OnceSettled, Post
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LINGER_MS = 1_000
 TURNS = 8
+MERGEABLE = frozenset({"boundary", "chunks"})
 BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
 
@@ -73,6 +74,7 @@ class Session:
         self.settlers: dict[str, asyncio.Task[None]] = {}
         self.unclaimed: set[str] = set()
         self.known_chunks: set[str] = set()
+        self.placed: tuple[str, bytes] | None = None
         self.dead: frozenset[str] = frozenset()
         self.blocks: tuple[str, ...] = ()
         self.once_of: dict[str, Once] = {}
@@ -80,6 +82,8 @@ class Session:
         self.polls: dict[str, int] = {}
         self._parked: set[asyncio.Future[None]] = set()
         self._waking: set[asyncio.Future[None]] = set()
+        self._open: Append | None = None
+        self._turn = 0
         self._fresh = False
         self.released = False
         self._checking = 0
@@ -98,8 +102,19 @@ class Session:
         )
 
     def put(self, *entries: e.Entry, **beside: Any) -> None:
-        """Apply entries and queue them; they are durable before anything that is awaited later."""
-        self.engine.writer.put(self._append(entries, beside), self._refused)
+        """Apply entries and queue them; they are durable before anything that is awaited later.
+
+        What is put in a row becomes one append, as long as the writer has not taken it.
+        """
+        append = self._append(entries, beside)
+        writer = self.engine.writer
+        open_ = self._open
+        if open_ is not None and self._turn == writer.turn and beside.keys() <= MERGEABLE:
+            _merge(open_, append)
+            writer.more(len(append.entries))
+            return
+        writer.put(append, self._refused)
+        self._open, self._turn = append, writer.turn
 
     def queue(self, *entries: e.Entry, **beside: Any) -> asyncio.Future[Any]:
         """Apply entries and return the future of their being durable.
@@ -107,7 +122,10 @@ class Session:
         Raises at once what dropped the session; the future raises EpochLost, SwitchedOff, OnceTaken or StoreFailed.
         Cancelling who awaits it waits for the commit first, so that its answer is always known.
         """
-        return self.engine.writer.durable(self._append(entries, beside))
+        append = self._append(entries, beside)
+        self._open = None  # what is put later must stand behind this
+        alone = self.busy <= 1 and len(self.engine.sessions) == 1
+        return self.engine.writer.durable(append, alone=alone)
 
     async def durable(self, *entries: e.Entry, **beside: Any) -> Any:
         """Apply entries and wait until they are durable. Raises as `queue` does, and lets go of a lost run."""
@@ -323,8 +341,12 @@ class Session:
         if effect.outcome != "unknown" and effect.verify_from is None:
             return []
         move = move_for(effect, world)
-        until = getattr(move, "until", None)
-        return [] if until is None else [until]
+        if not may_act(effect, move):
+            until = getattr(move, "until", None)
+            return [] if until is None else [until]
+        # What may be done now is due now, unless a switch refused it. It may have become so a moment after the last look:
+        # a run that came to rest without it would never move again.
+        return [] if self.polls.get(effect.step, 0) > world.now else [world.now]
 
     def rest(self) -> Waiting:
         """Return what the whole run waits for: what needs a person first, then what comes soonest."""
@@ -352,6 +374,18 @@ class Session:
             await idle()
         finally:
             self.waits.pop(step, None)
+
+
+def _merge(into: Append, append: Append) -> None:
+    if append.boundary is not None:
+        into.boundary = len(into.entries) + append.boundary
+    into.entries.extend(append.entries)
+    if append.effects:
+        into.effects = [*into.effects, *append.effects]
+    if append.once_settled:
+        into.once_settled = [*into.once_settled, *append.once_settled]
+    if append.chunks:
+        into.chunks = {**(into.chunks or {}), **append.chunks}
 
 
 def approval_row(session: Session, effect: Effect, id_: str, at: int) -> ApprovalRow:

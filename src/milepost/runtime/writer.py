@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 LAZY_S = 0.02
 QUEUE_MAX = 2_000
-BATCH_MAX = 2_000
 BUSY_TRIES = 3
 SLOW_COMMIT_S = 0.002
 
+IN_A_ROW = 16
+
 Refused = Callable[[Exception], None]
+Queued = tuple["Operation", "asyncio.Future[Any] | None", "Refused | None"]
 
 
 class Durable(asyncio.Future[Any]):
@@ -45,7 +47,9 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queue: list[tuple[Operation, asyncio.Future[Any] | None, Refused | None]] = []
+        self._queue: list[Queued] = []
+        self._committing = False
+        self._in_a_row = 0
         self._wake: asyncio.Future[None] | None = None
         self._lazy: asyncio.TimerHandle | None = None
         self._urgent = False
@@ -54,6 +58,8 @@ class Writer:
         self.failed: Exception | None = None
         self.on_failed: Callable[[Exception], None] | None = None
         self.tools_in_flight = 0
+        self.turn = 0
+        self._entries = 0
         self.commits = 0
 
     def open(self) -> None:
@@ -72,28 +78,64 @@ class Writer:
         if self.failed is not None:
             raise self.failed
         self._queue.append((append, None, refused))
+        self._entries += len(append.entries)
         if self._lazy is None:
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._late)
 
-    def durable(self, operation: Operation) -> asyncio.Future[Any]:
-        """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal."""
+    def more(self, entries: int) -> None:
+        """Count entries that were added to an append that is queued already."""
+        self._entries += entries
+
+    def durable(self, operation: Operation, *, alone: bool = False) -> asyncio.Future[Any]:
+        """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal.
+
+        `alone` says that nothing else of this process is likely to have something to write: then the commit is made at once,
+        without a turn of the loop, except now and then, so that timers and messages get their turns.
+        """
         if self.failed is not None:
             raise self.failed
         future = Durable()
         self._queue.append((operation, future, None))
-        self._hurry()
+        if alone and not self._committing and self._in_a_row < IN_A_ROW:
+            self._in_a_row += 1
+            self._now()
+        else:
+            self._in_a_row = 0
+            self._hurry()
         return future
+
+    def _now(self) -> None:
+        batch = self._take()
+        try:
+            answers = self._store.commit_now([operation for operation, _, _ in batch])
+        except StoreBusy:
+            self._queue = batch  # nothing was written; the writer tries again, and counts
+            self._hurry()
+        except StoreError as error:
+            self._fail(error, batch)
+        else:
+            if answers is None:
+                self._queue = batch
+                self._hurry()
+            else:
+                self._answer(batch, answers)
+
+    def _take(self) -> list[Queued]:
+        batch, self._queue = self._queue, []
+        self._entries = 0
+        self.turn += 1
+        return batch
 
     async def room(self) -> None:
         """Wait while too much is queued: a run that never waits for the world must still wait for the disk."""
-        while len(self._queue) >= QUEUE_MAX and self.failed is None:
+        while self._entries >= QUEUE_MAX and self.failed is None:
             self._hurry()
             await asyncio.sleep(0)
 
     @property
     def crowded(self) -> bool:
         """Whether a step should wait for room."""
-        return len(self._queue) >= QUEUE_MAX
+        return self._entries >= QUEUE_MAX
 
     def hurry(self) -> None:
         """Write what is queued as soon as the loop comes round."""
@@ -125,20 +167,24 @@ class Writer:
                 await self._wake
             self._urgent = False
             while self._queue:
-                batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
-                await self._commit(batch)
+                self._committing = True
+                await self._commit(self._take())
+                self._committing = False
             if self._closed:
                 if self._lazy is not None:
                     self._lazy.cancel()
                 return
 
-    async def _commit(self, batch: list[tuple[Operation, asyncio.Future[Any] | None, Refused | None]]) -> None:
+    async def _commit(self, batch: list[Queued]) -> None:
         operations = [operation for operation, _, _ in batch]
         try:
             answers = await self._try(operations)
         except StoreError as error:
             self._fail(error, batch)
-            return
+        else:
+            self._answer(batch, answers)
+
+    def _answer(self, batch: list[Queued], answers: list[Any]) -> None:
         self.commits += 1
         for (_, future, refused), answer in zip(batch, answers, strict=True):
             if future is not None:

@@ -1,5 +1,7 @@
 """What the demo raises when it cannot run at all. A killed worker is no failure: it is the point."""
 
+from pathlib import Path
+
 from milepost.errors import MilepostError
 
 
@@ -13,3 +15,23 @@ class DemoFailed(MilepostError):
         self.part = part
         self.why = why
         self.log = log
+
+
+class NoDemoHere(MilepostError):
+    """The `folder` cannot be used as it was asked."""
+
+    code = "no_demo_here"
+
+    def __init__(self, folder: Path, why: str, hint: str) -> None:
+        super().__init__(f"{folder} {why}: {hint}.")
+        self.folder = folder
+
+
+class DemoPartsMissing(MilepostError):
+    """The demo's own dependencies are not installed. `missing` names them."""
+
+    code = "demo_parts_missing"
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(f"The demo needs {' and '.join(missing)}: pip install 'milepost[demo]'")
+        self.missing = missing

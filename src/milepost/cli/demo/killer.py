@@ -39,7 +39,7 @@ class Plan:
     kills: int = 20
     on_effect: int = 10
     most_kills: int = 40
-    life: tuple[float, float] = (0.05, 0.7)
+    life: tuple[float, float] = (0.02, 0.6)
     early_life: tuple[float, float] = (0.05, 0.6)
     early_share: float = 0.15
     aimed_share: float = 0.8

@@ -89,12 +89,15 @@ def steps_done(folder: Path) -> int:
     return sum(any(word in line for word in _STEP_WORDS) for line in _lines(_log_file(folder)))
 
 
-def run_naive(outside: Outside, plan: Plan, on_look: Callable[[Report], None] = lambda _: None) -> Report:
-    """Run the naive desk's worker under the killer, in the folder of the outside world."""
+def run_naive(
+    outside: Outside, plan: Plan, tickets: int, on_look: Callable[[Report], None] = lambda _: None
+) -> Report:
+    """Run the naive desk's worker over the first tickets under the killer, in the folder of the outside world."""
     log_file = _log_file(outside.folder)
     argv = [sys.executable, "-m", "milepost.cli.demo.naive"]
     argv += ["--folder", str(outside.folder), "--seed", str(outside.seed)]
     argv += ["--payments-port", str(outside.payments_port), "--mail-port", str(outside.mail_port)]
+    argv += ["--tickets", str(tickets)]
     return Killer(
         argv,
         plan,
@@ -129,9 +132,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--payments-port", type=int, required=True)
     parser.add_argument("--mail-port", type=int, required=True)
+    parser.add_argument("--tickets", type=int)
     options = parser.parse_args(argv)
     with Payments(options.payments_port) as payments:
-        NaiveDesk(options.folder, payments, options.mail_port, options.seed).work(load_tickets())
+        NaiveDesk(options.folder, payments, options.mail_port, options.seed).work(load_tickets()[: options.tickets])
 
 
 if __name__ == "__main__":

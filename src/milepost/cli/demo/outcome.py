@@ -8,7 +8,6 @@ from typing import Any
 
 from milepost.cli.demo.desk_record import Held, Record
 from milepost.cli.demo.killer import Plan, Report
-from milepost.cli.demo.ledgers import Mail
 from milepost.cli.demo.tally import Tally
 
 
@@ -22,7 +21,6 @@ class Outcome:
     report: Report
     tally: Tally
     faults: Mapping[str, int]
-    mails: tuple[Mail, ...]
     record: Record | None = None
 
     @property
@@ -36,8 +34,8 @@ class Outcome:
         return median(self.report.first_steps) if self.report.first_steps else None
 
     def arrived(self, held: Held) -> bool:
-        """Whether a mail that waits for a person did reach the mail server."""
-        return any(mail.ticket == held.ticket for mail in self.mails)
+        """Whether the outside world has what waits for a person."""
+        return held.ticket in self.tally.line(held.kind).seen
 
     def problems(self) -> list[str]:
         """All that contradicts what the demo claims: empty when it holds."""
@@ -54,6 +52,7 @@ class Outcome:
         if record is not None:
             counted += [
                 ("runs that are neither done nor wait for a person", len(record.stuck)),
+                ("effects besides mails that wait for a person", sum(held.kind != "mail" for held in record.held)),
                 ("runs whose record does not verify", len(record.damaged)),
                 ("effects of which the record and the ledgers tell different stories", self._disagreements(record)),
             ]

@@ -51,21 +51,20 @@ def decisions(outcome: Outcome) -> Iterator[str]:
     """What waits for a person, each with the commands to look at it and to settle it."""
     if outcome.record is None or not outcome.record.held:
         return
-    yield "A mail cannot be asked for, so these wait for a person. The mail server's ledger is your mailbox here:"
+    yield "Nobody can ask a mail server what became of a mail, so these wait for you. Its ledger is your mailbox here:"
     store = f"--store sqlite:///{outcome.store.resolve()}"
     for held in outcome.record.held:
-        arrived = outcome.arrived(held)
-        run = held.run[:_ID_LENGTH]
-        yield f"  {held.ticket}: the mail {'did' if arrived else 'did not'} arrive"
+        run, arrived = held.run[:_ID_LENGTH], outcome.arrived(held)
+        yield f"  {held.ticket}: the {held.kind} {'arrived' if arrived else 'never arrived'}"
         yield f"    milepost show {run} {store}"
-        yield f"    milepost resolve {run} {held.path} {_answer(held, arrived=arrived)} {store}"
+        yield f"    milepost resolve {run} {held.path} {_word(held, arrived=arrived)} {store}"
     yield f"Then let the desk go on: milepost demo --finish {outcome.folder}"
 
 
-def _answer(held: Held, *, arrived: bool) -> str:
-    if arrived:
-        return "--happened null --why 'it is in the mailbox'"
-    return f"--did-not-happen --why 'no {held.kind} in the mailbox'"
+def _word(held: Held, *, arrived: bool) -> str:
+    if not arrived:
+        return f"--did-not-happen --why 'no {held.kind} in the ledger'"
+    return f"--happened {'null' if held.kind == 'mail' else 'VALUE'} --why 'it is in the ledger'"
 
 
 def _sum(faults: Mapping[str, int], *names: str) -> str:

@@ -94,6 +94,15 @@ SELECT id, body FROM mp_inbox WHERE run = ? AND taken = 0 ORDER BY id;
 SELECT DISTINCT mp_runs.id FROM mp_inbox JOIN mp_runs USING (run)
 WHERE taken = 0 AND mp_runs.owner = ?;
 
+-- name: undelivered
+SELECT mp_runs.id, count(*) FROM mp_inbox JOIN mp_runs USING (run) WHERE taken = 0 GROUP BY mp_inbox.run ORDER BY mp_runs.run;
+
+-- name: latest_change
+SELECT max(changed_at) FROM mp_runs;
+
+-- name: last_bodies
+SELECT body FROM mp_journal ORDER BY row DESC LIMIT 200;
+
 -- name: message_known
 SELECT body FROM mp_inbox WHERE run = ? AND message_id = ?;
 

@@ -20,6 +20,7 @@ from milepost.stores.api import (
     Append,
     ApprovalRow,
     Capabilities,
+    Check,
     DueRun,
     Head,
     OnceRow,
@@ -31,6 +32,7 @@ from milepost.stores.api import (
     Tail,
     WorkerRow,
 )
+from milepost.stores.sqlite import health
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named_errors, prepare, read_only
 from milepost.stores.sqlite.writing import Batch, Recount
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from milepost.stores.api import Operation
 
+SLOW_S = 0.002
 COMMITS_BEFORE_EXTENDING = 64
 
 
@@ -75,6 +78,10 @@ class SqliteStore:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "milepost-commit")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, operations)
+
+    def commit_now(self, operations: Sequence[Operation]) -> list[Any] | None:
+        """Write a batch at once on this thread; None where that would take the loop's time from others."""
+        return None if self.commit_seconds > SLOW_S else self._commit(operations)
 
     def _commit(self, operations: Sequence[Operation]) -> list[Any]:
         if self._failed:
@@ -271,6 +278,19 @@ class SqliteStore:
     async def events(self, run_id: str, after: int) -> list[tuple[int, int, bytes]]:
         """Return up to 500 diagnostic events after event number `after`, as (number, moment, bytes)."""
         return [(id_, at, body) for id_, at, body in self._read("events_after", self._number(run_id), after)]
+
+    async def undelivered(self) -> dict[str, int]:
+        """Return how many messages wait in the inbox of each run that has any."""
+        return {str(run_id): int(count) for run_id, count in self._read("undelivered")}
+
+    async def checks(self, now: int) -> list[Check]:
+        """Return what durability, privacy and order rest on, as it is. `now` is in milliseconds since 1970."""
+        with named_errors(self.place):
+            return health.checks(self._writer, self.place, now)
+
+    async def pages(self) -> Check:
+        """Read the whole file and say whether it is sound."""
+        return health.pages(self._writer)
 
 
 def _run_row(row: tuple[Any, ...]) -> RunRow:

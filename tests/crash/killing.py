@@ -1,0 +1,158 @@
+"""Starting workers, killing them for real, and judging what they left.
+
+A system call is a kill point: `strace` sends SIGKILL when a process enters the N-th `pwrite64` (a part of a page on its way
+to the log) or the N-th `fdatasync` (a commit on its way to the disk). So a kill at N lies before write N and after write N-1,
+and all N together are before, during and after every append. A place in a tool is one too: see `world.point`.
+"""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from milepost.app import open_store
+from milepost.errors import NotAStore, StoreMissing
+from milepost.testing.check import Applied, Violation, check
+from tests.crash import desk
+from tests.crash.world import CRASH_AT, World
+
+ROOT = Path(__file__).parent.parent.parent
+CALLS = ("fdatasync", "pwrite64")
+RESTARTS_MOST = 3
+SECONDS_MOST = 60
+SEED = 20
+# Read at import: tests run without any MILEPOST_ variable from outside.
+SWEEP_ALL = os.environ.get("MILEPOST_SWEEP") == "all"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its code (minus the signal that killed it) and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def killed(self) -> bool:
+        """Whether it died of SIGKILL, and of nothing else."""
+        return self.code == -signal.SIGKILL
+
+
+def command(*arguments: str, program: str = "tests.crash.desk") -> list[str]:
+    """Return the command line of a worker."""
+    return [sys.executable, "-m", program, *arguments]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a worker: the tests are importable, and no setting leaks in."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+def work(folder: Path, *strace: str, crash_at: str = "") -> Ended:
+    """Run a worker on the folder until it ends or dies."""
+    traced = ["strace", "-f", "-o", str(folder / "trace"), *strace] if strace else []
+    done = subprocess.run(
+        [*traced, *command(str(folder))],
+        env=environment(**({CRASH_AT: crash_at} if crash_at else {})),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MOST,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def killed_at(folder: Path, call: str, number: int) -> bool:
+    """Run a worker that is killed as it enters the system call for that time; return whether it came that far."""
+    ended = work(folder, "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={number}")
+    if ended.killed:
+        assert "killed by SIGKILL" in (folder / "trace").read_text()
+        return True
+    assert ended.code == 0, ended.err
+    return False
+
+
+def calls_of(folder: Path) -> dict[str, int]:
+    """Run a worker without killing it and return how often it entered each of the system calls."""
+    ended = work(folder, "-e", f"trace={','.join(CALLS)}")
+    assert ended.code == 0, ended.err
+    lines = (folder / "trace").read_text().splitlines()
+    return {call: sum(f" {call}(" in line for line in lines) for call in CALLS}
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """Return which of 1..count to take: every one where MILEPOST_SWEEP=all was said, else a spread, seeded choice."""
+    if SWEEP_ALL or wanted >= count:
+        return list(range(1, count + 1))
+    chance = random.Random(SEED)
+    width = count / wanted
+    return sorted({min(count, int(width * place + chance.random() * width) + 1) for place in range(wanted)})
+
+
+def restarted(folder: Path) -> dict[str, Any]:
+    """Start the worker again until the run has ended; return its result."""
+    for _ in range(RESTARTS_MOST):
+        ended = work(folder)
+        if ended.code == 0:
+            result: dict[str, Any] = json.loads(ended.out)
+            return result
+        assert ended.killed, ended.err
+    raise AssertionError(f"not ended after {RESTARTS_MOST} restarts")
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """Copy a folder as a crash left it. The shared-memory index is not part of what a crash leaves."""
+    shutil.copytree(folder, to, ignore=shutil.ignore_patterns("*-shm"))
+    return to
+
+
+def violations(folder: Path) -> list[Violation]:
+    """Judge what a dead worker left, from a copy: reading a log recovers it, and that is the next worker's work."""
+    copy = copied(folder, folder.with_name(folder.name + "-judged"))
+    try:
+        return judged(copy)
+    finally:
+        shutil.rmtree(copy)
+
+
+def judged(folder: Path) -> list[Violation]:
+    """Judge a store by its ledger and by the table that its transactional tool writes."""
+    lines = World(folder).lines()
+    try:
+        store = open_store(desk.store_of(folder))
+    except (StoreMissing, NotAStore):
+        return [Violation("unrecorded", "", line.tool, "there is no store yet") for line in lines]
+    try:
+        return asyncio.run(check(store, [*lines, *notes(folder)]))
+    finally:
+        store.close()
+
+
+def notes(folder: Path) -> list[Applied]:
+    """Return what the transactional tool applied."""
+    connection = apsw.Connection(str(folder / "store.db"))
+    try:
+        if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'notes'")):
+            return []
+        return [Applied("note", args={"text": text}) for (text,) in connection.execute("SELECT text FROM notes")]
+    finally:
+        connection.close()
+
+
+def whole(folder: Path, result: dict[str, Any]) -> None:
+    """Assert that the run has its one result, that all was applied once, and that nobody is wrong about it."""
+    assert violations(folder) == []
+    applied = [(line.tool, line.args) for line in World(folder).lines() if line.tool != "ask"]
+    assert sorted(applied, key=str) == desk.APPLIED
+    assert result == desk.EXPECTED
