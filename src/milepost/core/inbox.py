@@ -1,49 +1,62 @@
 """Messages to entries: what an operator, a signal, a child or a fenced worker may change, decided without I/O.
 
 A message that cannot be applied is answered with MessageRefused, so that nothing that was said is lost.
+
+Late evidence is the subtle one. Where it speaks of an attempt that nobody has settled, it settles it. Where it says that an
+attempt returned which was settled as *not* having happened, the record is contradicted, whatever came of the effect since:
+the run blocks, and neither `retry` nor anything automatic starts that effect again. Only a person who says what is true of
+exactly this effect (`resolve`) lifts it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.steps import Effect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from milepost.core.state import RunState
 
 
 def journal(state: RunState, message: m.AnyMessage, now: int) -> list[e.Entry]:
     """Return the entries that a message becomes."""
-    match message:
-        case m.Send():
-            if state.ended:
-                return _refused(message, now, f"the run is {state.status}")
-            return [e.SignalSent(at=now, signal=e.Signal(message.id, message.name, message.value))]
-        case m.Cancel():
-            if state.ended:
-                return _refused(message, now, f"the run is {state.status}")
-            return [e.CancelAsked(at=now, by=message.by, why=message.why)]
-        case m.Grant():
-            widened = e.Widened(at=now, by=message.by, scopes=message.scopes, budget=message.budget, why=message.why)
-            return [widened]
-        case m.Answer():
-            return _answer(state, message, now)
-        case m.Resolve():
-            return _resolve(state, message, now)
-        case m.Evidence():
-            return _evidence(state, message, now)
-        case m.Child():
-            ended = e.ChildEnded(
-                at=now, child=message.child, status=message.status, result=message.result, why=message.why
-            )
-            return [ended] if state.children.get(message.child) == "running" else []
-        case m.Retry():
-            if state.status not in {"failed", "blocked"}:
-                return _refused(message, now, f"the run is {state.status}, only a failed or blocked one is retried")
-            return [e.Retried(at=now, by=message.by, why=message.why)]
+    return _RULES[type(message)](state, message, now)
+
+
+def _send(state: RunState, message: m.Send, now: int) -> list[e.Entry]:
+    if state.ended:
+        return _refused(message, now, f"the run is {state.status}")
+    return [e.SignalSent(at=now, signal=e.Signal(message.id, message.name, message.value))]
+
+
+def _cancel(state: RunState, message: m.Cancel, now: int) -> list[e.Entry]:
+    if state.ended:
+        return _refused(message, now, f"the run is {state.status}")
+    return [e.CancelAsked(at=now, by=message.by, why=message.why)]
+
+
+def _grant(_: RunState, message: m.Grant, now: int) -> list[e.Entry]:
+    return [e.Widened(at=now, by=message.by, scopes=message.scopes, budget=message.budget, why=message.why)]
+
+
+def _child(state: RunState, message: m.Child, now: int) -> list[e.Entry]:
+    if state.children.get(message.child) != "running":
+        return []  # told twice, or not ours
+    ended = e.ChildEnded(at=now, child=message.child, status=message.status, result=message.result, why=message.why)
+    return [ended]
+
+
+def _retry(state: RunState, message: m.Retry, now: int) -> list[e.Entry]:
+    if state.status not in {"failed", "blocked"}:
+        return _refused(message, now, f"the run is {state.status}, only a failed or blocked one is retried")
+    contradicted = [effect.path for effect in state.effects() if effect.contradicted]
+    if contradicted:
+        return _refused(message, now, f"{', '.join(contradicted)} may have happened: say what is true with milepost resolve")
+    return [e.Retried(at=now, by=message.by, why=message.why)]
 
 
 def _refused(message: m.Message, now: int, why: str) -> list[e.Entry]:
@@ -62,6 +75,9 @@ def _answer(state: RunState, message: m.Answer, now: int) -> list[e.Entry]:
     )
     if message.approved:
         return [answered]
+    effect = state.steps.get(approval.step)
+    if type(effect) is not Effect or effect.outcome != "not_started":
+        return [answered]  # it waits no more: its time ended, or it was given up
     why = f"denied by {message.by}: {message.why}"
     failed = e.EffectFailed(
         at=now, step=approval.step, attempt=0, why=why, reason="denied", final=True, by=f"person {message.by}"
@@ -78,36 +94,49 @@ def _resolve(state: RunState, message: m.Resolve, now: int) -> list[e.Entry]:
     effect = find_effect(state, message.path)
     if effect is None:
         return _refused(message, now, f"there is no open effect {message.path}")
-    by = f"person {message.by}"
-    if effect.contradicted:
-        return [e.Retried(at=now, by=message.by, why=f"{effect.path} was looked into: {message.why}")]
-    if effect.outcome != "unknown":
+    doubted = effect.contradicted or effect.verify_from is not None
+    if effect.outcome == "started" or not (doubted or effect.outcome == "unknown"):
         return _refused(message, now, f"{effect.path} is {effect.outcome}, only an unknown effect is resolved")
-    if message.answer == "happened":
-        confirmed = e.EffectConfirmed(
-            at=now, step=effect.step, attempt=effect.attempt, result=message.value, by=by, why=message.why
-        )
-        return [confirmed]
+    entries = [_settled_by_person(state, effect, message, now)]
+    others = any(other.contradicted for other in state.effects() if other is not effect)
+    if effect.contradicted and state.status == "blocked" and not others:
+        entries.append(e.Retried(at=now, by=message.by, why=f"{effect.path} was looked into: {message.why}"))
+    return entries
+
+
+def _settled_by_person(state: RunState, effect: Effect, message: m.Resolve, now: int) -> e.Entry:
+    by, step, attempt = f"person {message.by}", effect.step, effect.attempt
+    if message.answer == "happened" and effect.outcome != "confirmed":
+        return e.EffectConfirmed(at=now, step=step, attempt=attempt, result=message.value, by=by, why=message.why)
+    if effect.outcome != "unknown":  # the outcome stands: it was looked into, and that is written down
+        return e.FindingRecorded(at=now, step=step, answer=message.answer, evidence=message.why, by=by)
     final = message.answer == "rejected" or state.ended
-    reason = "rejected" if message.answer == "rejected" else "person"
-    failed = e.EffectFailed(
-        at=now, step=effect.step, attempt=effect.attempt, why=message.why, reason=reason, final=final, retry_at=now, by=by
+    return e.EffectFailed(
+        at=now,
+        step=step,
+        attempt=attempt,
+        why=message.why,
+        reason="rejected" if message.answer == "rejected" else "person",
+        final=final,
+        retry_at=None if final else now,
+        by=by,
     )
-    return [failed]
 
 
 def _evidence(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
     effect = state.steps.get(message.step)
-    if message.visit != state.visit or type(effect) is not Effect or message.attempt > effect.attempt:
+    if message.visit != state.visit or type(effect) is not Effect or not 1 <= message.attempt <= effect.attempt:
         return _late(state, message, now)
     attempt = effect.doubt.attempts[message.attempt - 1]
-    if effect.outcome == "unknown" and message.saw == "returned":
+    if message.saw == "returned":
+        if attempt.settled not in {"", "returned"}:
+            return _contradiction(state, message, now, step=effect.step, tool=effect.tool)
+        if effect.outcome != "unknown":
+            return []  # it is known already that it happened
         confirmed = e.EffectConfirmed(
             at=now, step=effect.step, attempt=message.attempt, result=message.value, by="evidence", why=message.why
         )
         return [confirmed]
-    if effect.outcome == "failed" and message.saw == "returned":
-        return [_contradiction(state, message, now), *blocked(effect.path, message.why or "late evidence", now)]
     entries: list[e.Entry] = []
     if attempt.quiet_at is None and effect.outcome == "unknown":
         entries.append(e.AttemptQuieted(at=now, step=effect.step, attempt=message.attempt, quiet_at=message.at))
@@ -124,16 +153,17 @@ def _evidence(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
                 why=message.why,
                 reason=message.saw,
                 final=message.saw == "rejected",
-                retry_at=now,
+                retry_at=None if message.saw == "rejected" else now,
                 by="evidence",
             )
             entries.append(failed)
     return entries
 
 
-def _contradiction(state: RunState, message: m.Evidence, now: int) -> e.Entry:
+def _contradiction(state: RunState, message: m.Evidence, now: int, *, step: str, tool: str) -> list[e.Entry]:
     seen = f"attempt {message.attempt} of {message.path} returned after all, under an earlier epoch than {state.epoch}"
-    return e.Contradicted(at=now, step=message.step, evidence=seen, by=message.by)
+    entries: list[e.Entry] = [e.Contradicted(at=now, step=step, evidence=seen, by=message.by, tool=tool)]
+    return entries if state.ended else [*entries, *blocked(message.path, message.why or "late evidence of success", now)]
 
 
 def blocked(path: str, why: str, now: int) -> list[e.Entry]:
@@ -144,6 +174,19 @@ def blocked(path: str, why: str, now: int) -> list[e.Entry]:
 def _late(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
     failed = {marker.path for marker in state.finished if marker.outcome == "failed"}
     if message.saw == "returned" and message.path in failed:
-        entries = [_contradiction(state, message, now)]
-        return entries if state.ended else [*entries, *blocked(message.path, "late evidence of success", now)]
+        # Another effect may stand at that step by now, so the contradiction names none.
+        tool = message.path.rpartition("/")[2].partition("#")[0]
+        return _contradiction(state, message, now, step="", tool=tool)
     return _refused(message, now, f"evidence for {message.path}, which was settled before ({message.saw})")
+
+
+_RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] = {
+    m.Send: _send,
+    m.Cancel: _cancel,
+    m.Grant: _grant,
+    m.Answer: _answer,
+    m.Resolve: _resolve,
+    m.Evidence: _evidence,
+    m.Child: _child,
+    m.Retry: _retry,
+}

@@ -16,6 +16,7 @@ from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.steps import Effect, Read
 from milepost.errors import (
+    Damaged,
     Diverged,
     EpochLost,
     InvalidValue,
@@ -53,7 +54,11 @@ async def enter(session: Session) -> bool:
     assert workflow is not None
     assert state.segment is not None
     segment = workflow.segments[state.segment]
-    value = segment.state.read(await _state(session))
+    try:
+        value = segment.state.read(await _state(session))
+    except InvalidValue as error:
+        await stop(session, _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {error.why}"))
+        raise Rested(None) from error
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
         raise Rested(None)
@@ -160,8 +165,13 @@ def _unclaimed(session: Session) -> Diverged:
 
 async def _fatal(session: Session, error: Exception) -> None:
     """Act on what stopped the segment as a whole. Raises Rested, or the error where the run is not ours any more."""
-    if isinstance(error, EpochLost | StoreError):
+    if isinstance(error, EpochLost | StoreError) and not isinstance(error, Damaged):
         raise error
+    settlers = list(session.settlers.values())
+    for settler in settlers:
+        settler.cancel()
+    if settlers:
+        await asyncio.wait(settlers)
     if session.state.status != "blocked":
         code = error.code if isinstance(error, MilepostError) else "error"
         await stop(session, _blocked(session, code, str(error)))
@@ -192,7 +202,10 @@ async def _settled(session: Session) -> bool:
 
 
 def _holds(condition: Any, *args: Any) -> bool:
-    return condition(*args) is True
+    try:
+        return condition(*args) is True
+    except Exception:  # noqa: BLE001  a condition that errs does not hold
+        return False
 
 
 # ---------------------------------------------------------------- how a segment ends

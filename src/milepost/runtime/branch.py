@@ -181,16 +181,18 @@ class Branch:
         context = copy_context()
         context.run(CURRENT.set, branch)
         self.session.busy += 1
-        return asyncio.get_running_loop().create_task(branch.run(work), context=context)
+        task = asyncio.get_running_loop().create_task(branch.run(work), context=context)
+        task.add_done_callback(self._ended)  # also for an arm that was cancelled before its first line
+        return task
+
+    def _ended(self, _: asyncio.Task[Any]) -> None:
+        self.session.enter_idle()
 
     async def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """Run the body of this branch. Set the task here: an eager task factory starts it before it is assigned."""
         self.task = asyncio.current_task()
         CURRENT.set(self)
-        try:
-            return await work()
-        finally:
-            self.session.enter_idle()
+        return await work()
 
     async def run_root(self, fn: Callable[..., Awaitable[Any]], run: Any, value: Any) -> Any:
         """Run a segment as this branch, in the current task, and leave the task as it was."""

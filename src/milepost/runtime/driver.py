@@ -53,6 +53,11 @@ async def advance(engine: Engine, run_id: str, owner_was: str | None = None, *, 
     session = await claim(engine, run_id, owner_was)
     try:
         due = await drive(session, segments)
+    except (EpochLost, StoreFailed, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        await _block_defect(session, error)  # a run must never stay claimed by a process that no longer works on it
+        raise
     finally:
         engine.sessions.pop(run_id, None)
         # A thread that outlives its attempt reports to the inbox from here on, whoever holds the run then.
@@ -75,6 +80,18 @@ async def claim(engine: Engine, run_id: str, owner_was: str | None) -> Session:
     except MilepostError as error:
         await _block_unread(engine, head, error)
         raise
+
+
+async def _block_defect(session: Session, error: Exception) -> None:
+    if session.dropped is not None or session.released or session.attached:
+        return
+    session.engine.trace(session.run_id, error)
+    code = error.code if isinstance(error, MilepostError) else "defect"
+    now, why = session.engine.clock.now(), session.engine.why(error)
+    try:
+        await boundaries.stop(session, e.RunStopped(at=now, status="blocked", code=code, why=why))
+    except MilepostError:
+        return
 
 
 async def _block_unread(engine: Engine, head: Head, error: MilepostError) -> None:

@@ -84,6 +84,7 @@ class Session:
         self._waking: set[asyncio.Future[None]] = set()
         self._open: Append | None = None
         self._turn = 0
+        self._stowed: dict[str, bytes] = {}
         self._fresh = False
         self.released = False
         self._checking = 0
@@ -215,6 +216,7 @@ class Session:
         if len(data) <= BY_REFERENCE_BYTES and not data.startswith(_REFERENCE):
             return msgspec.Raw(data), None
         digest = digest_of(data)
+        self._stowed[digest] = data  # readable here before it is readable in the store
         return msgspec.Raw(_REFERENCE + digest.encode() + b'"}'), {digest: data}
 
     async def fetch(self, raw: msgspec.Raw | None) -> bytes:
@@ -222,7 +224,8 @@ class Session:
         data = b"null" if raw is None else bytes(raw)
         if not data.startswith(_REFERENCE):
             return data
-        return await self.engine.verified_chunk(self.run_id, data[len(_REFERENCE) : -2].decode())
+        digest = data[len(_REFERENCE) : -2].decode()
+        return self._stowed.get(digest) or await self.engine.verified_chunk(self.run_id, digest)
 
     # ------------------------------------------------------------ moving and resting
 
