@@ -16,7 +16,8 @@ kills the caller:
 
 * `lost`     the request never reaches the books, as if the network had dropped it;
 * `applied`  it is applied first, and only the answer is missing;
-* `late`     it is applied `LATE` seconds after the caller died, as if a proxy had held it back.
+* `late`     a proxy holds it back: it arrives `LATE` seconds after whoever continues has first asked about it, or sent
+             it again.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from typing import Any, ClassVar
 from evaluation.task import READS, Functions, canonical
 
 LATE = 0.3
-"""Seconds between the death of a caller and the arrival of its held request, in a `late` trap."""
+"""Seconds between the first question after a caller's death and the arrival of its held request, in a `late` trap."""
 
 PATIENCE = 60.0
 """Seconds after which a held request, or a wait for a trap, gives up: nothing here waits for ever."""
@@ -57,7 +58,11 @@ class RefusedError(Exception):
 
 
 class Trap:
-    """Holds the `nth` call to one account; `sprung` once a request is held, `released` once it may go."""
+    """Holds the `nth` call to one account.
+
+    `sprung` once a request is held, `released` once it may go, `asked` once somebody continues for its dead caller,
+    `landed` once it can change nothing any more.
+    """
 
     def __init__(self, nth: int, moment: str) -> None:
         self.nth = nth
@@ -65,6 +70,8 @@ class Trap:
         self.function = ""
         self.sprung = threading.Event()
         self.released = threading.Event()
+        self.asked = threading.Event()
+        self.landed = threading.Event()
 
 
 class Books:
@@ -185,10 +192,13 @@ class Counter(BaseHTTPRequestHandler):
     def _get(self, path: list[str], _: Any) -> dict[str, Any]:
         match path:
             case [account]:
+                if trap := self.traps.get(account):
+                    trap.landed.wait(PATIENCE)  # a statement that misses a late request would say too little
                 return self.books.statement(account)
             case [account, "version"]:
                 return {"version": self.books.statement(account)["version"]}
             case [account, "references", reference]:
+                self._continued(account)
                 return {"found": self.books.found(account, reference)}
             case [account, "trap"] if trap := self.traps.get(account):
                 return {"sprung": trap.sprung.wait(PATIENCE), "function": trap.function}
@@ -209,7 +219,7 @@ class Counter(BaseHTTPRequestHandler):
 
     def _delete(self, path: list[str], _: Any) -> dict[str, Any]:
         match path:
-            case [account, "trap"] if trap := self.traps.pop(account, None):
+            case [account, "trap"] if trap := self.traps.get(account):
                 trap.released.set()
                 return {"ok": True}
             case _:
@@ -221,21 +231,37 @@ class Counter(BaseHTTPRequestHandler):
         self.calls[account] = self.calls.get(account, 0) + 1
         trap = self.traps.get(account)
         held = trap if trap is not None and self.calls[account] == trap.nth else None
-        if held is not None and held.moment != "applied":
+        self._continued(account)
+        if held is None:
+            return {"answer": self.books.call(account, function, args, reference, _version(match))}
+        try:
+            if held.moment != "applied":
+                self._hold(held, function)
+            if held.moment == "late":
+                held.asked.wait(PATIENCE)
+                time.sleep(LATE)
+            if held.moment != "lost":
+                self.books.call(account, function, args, reference, _version(match))
+        finally:
+            held.landed.set()
+        if held.moment == "applied":
             self._hold(held, function)
-            if held.moment == "lost":
-                return None
-            time.sleep(LATE)  # the held request travels on after its caller died
-        answer = self.books.call(account, function, args, reference, None if match is None else int(match))
-        if held is not None and held.moment == "applied":
-            self._hold(held, function)
-        return None if held is not None else {"answer": answer}
+        return None
+
+    def _continued(self, account: str) -> None:
+        trap = self.traps.get(account)
+        if trap is not None and trap.released.is_set():
+            trap.asked.set()
 
     @staticmethod
     def _hold(trap: Trap, function: str) -> None:
         trap.function = function
         trap.sprung.set()
         trap.released.wait(PATIENCE)
+
+
+def _version(match: str | None) -> int | None:
+    return None if match is None else int(match)
 
 
 def serve(functions: Functions, arguments: Sequence[str] | None = None) -> None:

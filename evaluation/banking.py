@@ -23,7 +23,7 @@ import milepost as mp
 from evaluation.task import canonical
 
 VISIBLE = "1s"
-"""How long a request of a dead worker may still take to show in the bank's books (the bank holds none longer)."""
+"""How long a request of a dead worker may still take to show in the bank's books (no proxy here holds one longer)."""
 
 WRITE = "bank:write"
 """The scope that every consequential tool needs."""

@@ -147,25 +147,28 @@ async def _aftermath(store: Path, death: Death) -> tuple[tuple[str, ...], str | 
 
 def outcomes_after(lines: Sequence[Line], death: Death) -> tuple[str, ...]:
     """What the entries from the place of death to the end of its segment say of the step, without repetitions."""
-    outcomes: list[str] = []
+    said: list[str] = []
     for line in lines:
         if line.seq < death.seq:
             continue
         if line.name in {"checkpointed", "run_done"}:
             break  # in the next segment the same step is another one
-        if line.fields.get("step") == death.step and line.name in OUTCOMES:
-            outcome = OUTCOMES[line.name] if not line.fields.get("resend") else "sent again"
-            outcomes += [outcome] if outcomes[-1:] != [outcome] else []
-    return tuple(outcomes)
+        word = _word(line) if line.fields.get("step") == death.step else ""
+        if word and said[-1:] != [word]:
+            said.append(word)
+    return tuple(said)
 
 
-OUTCOMES = {
-    "effect_started": "started",
-    "effect_unknown": "unknown",
-    "effect_confirmed": "confirmed",
-    "effect_failed": "failed",
-}
-"""The journal's entries that change what is known of an effect, and what they change it to."""
+def _word(line: Line) -> str:
+    match line.name:
+        case "effect_started":
+            return "sent again" if line.fields.get("resend") else "started"
+        case "effect_unknown" | "effect_confirmed" | "effect_failed":
+            return line.name.removeprefix("effect_")
+        case "finding_recorded":
+            return {"happened": "found", "did_not_happen": "not found"}.get(line.fields["answer"], line.fields["answer"])
+        case _:
+            return ""
 
 
 def _finish(command: list[str]) -> list[str]:

@@ -98,11 +98,12 @@ async def test_several_failures_are_raised_as_a_group(stage: Stage, outside: Out
 
     @mp.workflow(version="1", tools=[mail])
     async def flow(run: mp.Run) -> list[str]:
+        paths = []
         try:
             await run.map(call, ["nobody", "a", "nobody"])
         except* mp.StepFailed as group:
-            return [error.path for error in group.exceptions if isinstance(error, mp.StepFailed)]
-        return []
+            paths = [error.path for error in group.exceptions if isinstance(error, mp.StepFailed)]
+        return paths
 
     async with stage.app(flow) as app:
         result = await (await app.start(flow)).result(timeout="10s")

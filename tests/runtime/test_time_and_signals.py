@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, names, parked
+from tests.runtime.stage import Stage, has_entry, names, parked, until
 
 
 @mp.workflow(version="1")
@@ -90,8 +90,6 @@ async def test_the_same_message_id_is_the_same_message(stage: Stage) -> None:
 
 
 async def parked_with_timeout(handle: mp.Handle[list[int | None]]) -> mp.Waiting:
-    from tests.runtime.stage import until
-
     async def ask() -> mp.Waiting | None:
         waiting = (await handle.status()).waiting
         return waiting if waiting is not None and waiting.until is not None else None
@@ -109,8 +107,6 @@ async def test_a_wait_that_times_out_gives_none_and_does_so_again_on_reentry(sta
         handle = await app.start(flow)
         await parked(handle, "signal")
         stage.clock.advance("10m")
-        from tests.runtime.stage import has_entry
-
         await has_entry(app, handle.id, "signal_received")
         await app.send(handle.id, "number", 3)
         assert await handle.result(timeout="10s") == [None, 3]
@@ -141,6 +137,12 @@ async def test_nothing_can_be_sent_to_a_run_that_ended_or_is_not_there(stage: St
             await app.send(handle.id, "number", 1)
         with pytest.raises(mp.UnknownRun):
             await app.send("nobody", "number", 1)
+
+
+async def test_a_value_that_cannot_be_stored_is_refused_at_the_sender(stage: Stage) -> None:
+    app = stage.app(listener)
+    async with app.client():
+        handle = await app.start(listener)
         with pytest.raises(mp.InvalidValue):
             await app.send(handle.id, "number", float("nan"))
 

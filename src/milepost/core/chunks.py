@@ -1,16 +1,19 @@
 """Content-addressed state: a value's JSON split into chunks, so that a list which grows costs its new elements.
 
-A chunk is one of three JSON arrays: `["v", value]` a leaf, `["o", {name: slot}]` an object, `["l", height, [slot, …]]` a
-node of a list, at most FANOUT slots wide. A slot is a string (the sha256 of another chunk) or a one-element array (a small
-value in place). The split works on the raw bytes and never builds the values: the parts of a list that did not change
-keep their digests and are not stored again. Lists are grouped by position, which suits what agents do (append); an
-insertion at the front stores the list anew.
+A chunk is one of three JSON arrays: `["v", value]` a leaf, `["o", {name: slot}]` an object, `["l", height, [slot, …]]`
+a node of a list, 1 to FANOUT slots wide. A slot is a string (the sha256 of another chunk) or a one-element array (a
+small value in place); above height 0 every slot names a node that is one lower. The split works on the raw bytes and
+never builds the values: the parts of a list that did not change keep their digests and are not stored again. Lists are
+grouped by position, which suits what agents do (append); an insertion at the front stores the list anew.
+
+What is read may have been written by anybody. Whoever fetches a chunk checks its digest; here whatever is not of the
+form above is refused, so that no bytes can make the result something else than one JSON value, or the reading endless.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -23,6 +26,9 @@ FANOUT = 16
 INLINE_BYTES = 128
 WHOLE_BYTES = 4_096
 DEPTH_MAX = 64
+HEIGHT_MAX = 16
+
+T = TypeVar("T")
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -58,8 +64,8 @@ def references(data: bytes) -> list[str]:
     kind, parts = _open(data)
     if kind == "v":
         return []
-    slots = _object.decode(parts[1]).values() if kind == "o" else _array.decode(parts[2])
-    return [_text.decode(slot) for slot in slots if bytes(slot[:1]) == b'"']
+    slots = _read(_object, parts[1]).values() if kind == "o" else _node_of_list(kind, parts)[1]
+    return [_read(_text, slot) for slot in slots if bytes(slot[:1]) == b'"']
 
 
 def _store(chunk: bytes, chunks: dict[str, bytes]) -> str:
@@ -74,7 +80,8 @@ def _node(data: bytes | msgspec.Raw, chunks: dict[str, bytes], depth: int) -> by
     if len(raw) > WHOLE_BYTES and depth < DEPTH_MAX:
         if opening == b"{":
             members = _object.decode(raw)
-            return b'["o",{' + b",".join(_encode(n) + b":" + _slot(v, chunks, depth) for n, v in members.items()) + b"}]"
+            slots = (_encode(name) + b":" + _slot(member, chunks, depth) for name, member in members.items())
+            return b'["o",{' + b",".join(slots) + b"}]"
         if opening == b"[":
             return _list([_slot(part, chunks, depth) for part in _array.decode(raw)], chunks)
     return b'["v",' + raw + b"]"
@@ -100,17 +107,29 @@ def _group(height: int, slots: list[bytes]) -> bytes:
     return b'["l",%d,[' % height + b",".join(slots) + b"]]"
 
 
-def _open(data: bytes) -> tuple[str, list[msgspec.Raw]]:
+def _read(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
     try:
-        parts = _array.decode(data)
-        kind = _text.decode(parts[0])
-    except (msgspec.DecodeError, IndexError) as error:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         why = f"a chunk cannot be read ({error})"
         raise MalformedEntry(why) from error
+
+
+def _open(data: bytes) -> tuple[str, list[msgspec.Raw]]:
+    parts = _read(_array, data)
+    kind = _read(_text, parts[0]) if parts else ""
     if (kind, len(parts)) not in {("v", 2), ("o", 2), ("l", 3)}:
         why = f"a chunk of unknown kind {kind!r}"
         raise MalformedEntry(why)
     return kind, parts
+
+
+def _node_of_list(kind: str, parts: list[msgspec.Raw], height: int | None = None) -> tuple[int, list[msgspec.Raw]]:
+    found, slots = (_read(_number, parts[1]), _read(_array, parts[2])) if kind == "l" else (-1, [])
+    if not (0 <= found <= HEIGHT_MAX and 1 <= len(slots) <= FANOUT and height in {None, found}):
+        why = "a node of a list has the wrong height or width"
+        raise MalformedEntry(why)
+    return found, slots
 
 
 def _rebuild(data: bytes, fetch: Callable[[str], bytes], out: list[bytes], depth: int) -> None:
@@ -122,30 +141,36 @@ def _rebuild(data: bytes, fetch: Callable[[str], bytes], out: list[bytes], depth
         out.append(bytes(parts[1]))
     elif kind == "o":
         out.append(b"{")
-        for position, (name, slot) in enumerate(_object.decode(parts[1]).items()):
+        for position, (name, slot) in enumerate(_read(_object, parts[1]).items()):
             out.append((b"," if position else b"") + _encode(name) + b":")
             _fill(slot, fetch, out, depth)
         out.append(b"}")
     else:
         out.append(b"[")
-        _elements(_number.decode(parts[1]), _array.decode(parts[2]), fetch, out, depth)
+        _elements(*_node_of_list(kind, parts), fetch, out, depth)
         out.append(b"]")
 
 
-def _elements(height: int, slots: list[msgspec.Raw], fetch: Callable[[str], bytes], out: list[bytes], depth: int) -> None:
+def _elements(
+    height: int, slots: list[msgspec.Raw], fetch: Callable[[str], bytes], out: list[bytes], depth: int
+) -> None:
     for position, slot in enumerate(slots):
         if position:
             out.append(b",")
         if height == 0:
             _fill(slot, fetch, out, depth)
         else:
-            _, parts = _open(fetch(_text.decode(slot)))
-            _elements(_number.decode(parts[1]), _array.decode(parts[2]), fetch, out, depth + 1)
+            kind, parts = _open(fetch(_read(_text, slot)))
+            _elements(*_node_of_list(kind, parts, height - 1), fetch, out, depth)
 
 
 def _fill(slot: msgspec.Raw, fetch: Callable[[str], bytes], out: list[bytes], depth: int) -> None:
     raw = bytes(slot)
     if raw[:1] == b'"':
-        _rebuild(fetch(_text.decode(raw)), fetch, out, depth + 1)
-    else:
-        out.append(raw[1:-1])
+        _rebuild(fetch(_read(_text, raw)), fetch, out, depth + 1)
+        return
+    inside = _read(_array, raw)
+    if len(inside) != 1:
+        why = "a slot of a chunk holds no single value"
+        raise MalformedEntry(why)
+    out.append(bytes(inside[0]))

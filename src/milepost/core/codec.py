@@ -1,8 +1,8 @@
-"""Versioned JSON of entries. Data only: no class paths, bounded size and depth, nothing newer than we know.
+"""Versioned JSON of entries. Data only: no class paths, bounded size, nothing newer than we know.
 
 Every entry's `entry` field is `name.schema`. What was written under an older schema passes through the upcasters of its
-name, one step at a time; what was written under a newer one is refused. `latin` text with lone surrogates never gets this
-far: it cannot be encoded.
+name, one step at a time; what was written under a newer one is refused. Text with lone surrogates is no UTF-8, and what
+is nested more deeply than the interpreter can follow is no data: both are refused, on the way in and on the way out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from milepost.core.entries import AnyEntry, Entry
 from milepost.errors import MalformedEntry, NewerSchema
 
 ENTRY_BYTES_MAX = 16 * 1024 * 1024
-DEPTH_MAX = 200
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -32,6 +31,9 @@ class _Peek(msgspec.Struct):
 
 
 _peek = msgspec.json.Decoder(_Peek)
+_plain: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+# What reading bytes may raise: no JSON or another shape, nested too deeply, no UTF-8.
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
 def _known_schemas() -> dict[str, int]:
@@ -46,8 +48,14 @@ KNOWN = _known_schemas()
 
 
 def encode(entry: Entry) -> bytes:
-    """Return the exact bytes that are stored and hashed. Raises MalformedEntry for an entry over the size limit."""
-    body = _encoder.encode(entry)
+    """Return the exact bytes that are stored and hashed.
+
+    Raises MalformedEntry for an entry over the size limit, and for text that is no UTF-8.
+    """
+    try:
+        body = _encoder.encode(entry)
+    except UnicodeError as error:
+        raise MalformedEntry(str(error)) from error
     if len(body) > ENTRY_BYTES_MAX:
         why = f"{len(body)} bytes, the limit is {ENTRY_BYTES_MAX}: pass large values by reference"
         raise MalformedEntry(why)
@@ -64,43 +72,39 @@ def decode(body: bytes) -> AnyEntry:
         raise MalformedEntry(why)
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         return _decode_older(body, error)
 
 
 def _decode_older(body: bytes, error: Exception) -> AnyEntry:
     try:
         name, _, schema_text = _peek.decode(body).entry.partition(".")
-        schema = int(schema_text)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
+        schema = int(schema_text) if schema_text.isdecimal() else -1
+    except (*_UNREADABLE, ValueError):
         raise MalformedEntry(str(error)) from error
     known = KNOWN.get(name)
-    if known is None:
-        why = f"there is no entry {name!r}"
+    if known is None or schema < 0:
+        why = f"there is no entry {name!r} of schema {schema_text!r}"
         raise MalformedEntry(why) from error
     if schema > known:
         what = f"entry {name!r}"
         raise NewerSchema(what, schema, known) from error
     if schema == known:
         raise MalformedEntry(str(error)) from error
-    return _convert(name, _upcast(name, schema, known, msgspec.json.decode(body)))
+    return _upcast(name, schema, known, body)
 
 
-def _upcast(name: str, schema: int, known: int, fields: dict[str, Any]) -> dict[str, Any]:
-    while schema < known:
-        upcaster = UPCASTERS.get((name, schema))
-        if upcaster is None:
-            why = f"entry {name!r} of schema {schema} has no upcaster"
-            raise MalformedEntry(why)
-        fields = upcaster(fields)
-        schema += 1
-    return {**fields, "entry": f"{name}.{known}"}
-
-
-def _convert(name: str, fields: dict[str, Any]) -> AnyEntry:
+def _upcast(name: str, schema: int, known: int, body: bytes) -> AnyEntry:
+    steps = [UPCASTERS[name, older] for older in range(schema, known) if (name, older) in UPCASTERS]
+    if len(steps) < known - schema:
+        why = f"entry {name!r} of schema {schema} has no upcaster"
+        raise MalformedEntry(why)
     try:
-        return _decoder.decode(_encoder.encode(fields))
-    except msgspec.DecodeError as error:
+        fields = _plain.decode(body)
+        for upcaster in steps:
+            fields = upcaster(fields)
+        return _decoder.decode(_encoder.encode({**fields, "entry": f"{name}.{known}"}))
+    except _UNREADABLE as error:
         why = f"entry {name!r} could not be upcast ({error})"
         raise MalformedEntry(why) from error
 

@@ -171,7 +171,7 @@ def move_for(effect: Effect, world: World) -> Move:
         return Person(f"it was sent by version {effect.version!r} of {effect.tool!r}, the code has {facts.version!r}")
     if effect.outcome == "confirmed" and effect.verify_from is not None:
         if not facts.reconcilable:
-            return Person("it was sent again after it was proven absent, and nobody can be asked whether it landed twice")
+            return Person("it was sent again after it was proven absent, and the tool has no reconciler to ask once more")
         return verify_move(facts, effect, world.now)
     if world.ended and not effect.doubt.person:
         # Nothing is sent for a run that ended: its effects are only looked up.
@@ -183,6 +183,8 @@ def move_for(effect: Effect, world: World) -> Move:
 
 def verify_move(facts: Facts, effect: Effect, now: int) -> Move:
     """Return when to ask once more about an effect that was sent again after it was proven absent."""
+    if not facts.reconcilable:
+        return Person("it was sent again, and the tool has no reconciler that could say whether it happened twice")
     quiet = max((attempt.quiet_at or 0 for attempt in effect.doubt.attempts), default=0)
     due = max(quiet + (facts.visible_ms or 0), effect.doubt.ask_at)
     return Ask() if now >= due else Wait(due)

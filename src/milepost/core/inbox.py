@@ -2,10 +2,10 @@
 
 A message that cannot be applied is answered with MessageRefused, so that nothing that was said is lost.
 
-Late evidence is the subtle one. Where it speaks of an attempt that nobody has settled, it settles it. Where it says that an
-attempt returned which was settled as *not* having happened, the record is contradicted, whatever came of the effect since:
-the run blocks, and neither `retry` nor anything automatic starts that effect again. Only a person who says what is true of
-exactly this effect (`resolve`) lifts it.
+Late evidence is the subtle one. Where it speaks of an attempt that nobody has settled, it settles it. Where it says that
+an attempt returned which was settled as *not* having happened, the record is contradicted, whatever came of the effect
+since: the run blocks, and neither `retry` nor anything automatic starts that effect again. Only a person who says what is
+true of exactly this effect (`resolve`) lifts it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def _retry(state: RunState, message: m.Retry, now: int) -> list[e.Entry]:
         return _refused(message, now, f"the run is {state.status}, only a failed or blocked one is retried")
     contradicted = [effect.path for effect in state.effects() if effect.contradicted]
     if contradicted:
-        return _refused(message, now, f"{', '.join(contradicted)} may have happened: say what is true with milepost resolve")
+        why = f"{', '.join(contradicted)} may have happened: say what is true of it with milepost resolve"
+        return _refused(message, now, why)
     return [e.Retried(at=now, by=message.by, why=message.why)]
 
 
@@ -162,8 +163,10 @@ def _evidence(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
 
 def _contradiction(state: RunState, message: m.Evidence, now: int, *, step: str, tool: str) -> list[e.Entry]:
     seen = f"attempt {message.attempt} of {message.path} returned after all, under an earlier epoch than {state.epoch}"
-    entries: list[e.Entry] = [e.Contradicted(at=now, step=step, evidence=seen, by=message.by, tool=tool)]
-    return entries if state.ended else [*entries, *blocked(message.path, message.why or "late evidence of success", now)]
+    contradicted = e.Contradicted(at=now, step=step, evidence=seen, by=message.by, tool=tool)
+    if state.ended:
+        return [contradicted]
+    return [contradicted, *blocked(message.path, message.why or "late evidence of success", now)]
 
 
 def blocked(path: str, why: str, now: int) -> list[e.Entry]:

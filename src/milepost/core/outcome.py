@@ -64,11 +64,12 @@ SPACING_LEAST_MS = 100
 def change(outcome: Outcome, event: Event, *, final: bool = True, contradicted: bool = False) -> Outcome:
     """Return the outcome after the event. Raises IllegalOutcome for a pair that is not in the table.
 
-    Two pairs have a condition: what failed is tried again only while that is not `final`, and becomes confirmed only where
-    it was `contradicted`.
+    Two pairs have a condition: what failed is tried again only while that is not `final`, and becomes confirmed only
+    where it was `contradicted`.
     """
     after = TABLE.get((outcome, event))
-    if after is None or (event == "retry" and final) or (outcome == "failed" and event == "confirm" and not contradicted):
+    overruled = outcome == "failed" and event == "confirm"
+    if after is None or (event == "retry" and final) or (overruled and not contradicted):
         raise IllegalOutcome(outcome, event)
     return after
 
@@ -175,7 +176,7 @@ def resend_delay_ms(attempts: list[Attempt]) -> int:
     return int(min(ASK_MOST_MS, ASK_FIRST_MS * 2 ** (live - 1)))
 
 
-def next_move(facts: Facts, doubt: Doubt, now: int) -> Move:
+def next_move(facts: Facts, doubt: Doubt, now: int) -> Move:  # noqa: PLR0911  one return a row of the table
     """Decide what may be done about an unknown effect at `now` (milliseconds since 1970)."""
     if doubt.person:
         return Person(doubt.person)
@@ -204,7 +205,7 @@ def _resend_when_due(doubt: Doubt, now: int) -> Move:
     return Resend() if now >= due else Wait(due)
 
 
-def _question(facts: Facts, doubt: Doubt, now: int) -> Move:
+def _question(facts: Facts, doubt: Doubt, now: int) -> Move:  # noqa: PLR0911  one return a case, in order of caution
     if now < doubt.ask_at:
         return Wait(doubt.ask_at)
     if not doubt.asks:

@@ -78,7 +78,7 @@ class RunState:
     def apply(self, entry: e.Entry) -> None:
         """Change the state as the entry says.
 
-        Raises IllegalOutcome for a transition that is not in the table, Damaged for an entry about what is not recorded.
+        Raises IllegalOutcome for a transition that is not in the table, Damaged for an entry about what is not there.
         """
         self.seq += 1
         rule = _RULES.get(type(entry))

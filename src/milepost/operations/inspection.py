@@ -12,11 +12,13 @@ from milepost.core import entries as e
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of
 from milepost.core.state import RunState, fold
-from milepost.core.steps import Effect
+from milepost.core.steps import ChildWait, Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, MilepostError
 from milepost.stores.api import Query
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from milepost.stores.api import ApprovalRow, OpenEffect, RunRow, Store, Switch, WorkerRow
 
 
@@ -47,16 +49,30 @@ class EffectView:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """Something that a run has begun and not finished; `until` (milliseconds since 1970) is when it looks again."""
+
+    what: str
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunDetail:
-    """Everything the record says of a run now: stage, finished work, pending work, unresolved outcomes."""
+    """Everything the record says of a run now: stage, finished work, pending work, unresolved outcomes.
+
+    `visits` counts the finished visits of each segment, `finished` holds the steps of the last one, `effects` and
+    `pending` are of the current one.
+    """
 
     row: RunRow
     about: e.About
     manifest: dict[str, Any]
     state: Any
     stage: str | None
+    visits: dict[str, int]
     finished: list[tuple[str, str]]
     effects: list[EffectView]
+    pending: list[Pending]
     approvals: list[ApprovalRow]
     scopes: tuple[str, ...]
     granted: dict[str, str]
@@ -137,8 +153,10 @@ class Inspector:
             manifest=manifest,
             state=msgspec.json.decode(await self._state_bytes(run_id, state)),
             stage=state.segment,
+            visits=dict(state.visits),
             finished=[(marker.path, marker.outcome) for marker in state.finished],
             effects=[await self._effect(run_id, effect, evidence.get(effect.step, [])) for effect in state.effects()],
+            pending=[] if state.ended else list(_pending(state)),
             approvals=own,
             scopes=about.authority.widened(state.scopes).scopes,
             granted=_text(state.ledger.granted),
@@ -294,6 +312,25 @@ def _note(entry: e.Entry, evidence: dict[str, list[str]]) -> None:
     else:
         return
     evidence.setdefault(entry.step, []).append(text)
+
+
+def _pending(state: RunState) -> Iterator[Pending]:
+    for step in state.steps.values():
+        match step:
+            case Effect(outcome="not_started"):
+                yield Pending(f"effect {step.path}, not started")
+            case Effect(outcome="failed", final=False):
+                yield Pending(f"effect {step.path}, to be tried again", step.retry_at)
+            case Read(status="retrying"):
+                yield Pending(f"read {step.path}, to be tried again", step.retry_at)
+            case Sleep(ended=False):
+                yield Pending("a sleep", step.until)
+            case Receive(taken=False):
+                yield Pending(f"signal {step.name!r}", step.until)
+            case ChildWait() if state.children.get(step.child) == "running":
+                yield Pending(f"child {step.child}")
+            case _:
+                continue
 
 
 def _text(amounts: dict[str, Any]) -> dict[str, str]:

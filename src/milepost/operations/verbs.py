@@ -101,7 +101,7 @@ class Operator:
         row = await self._store.run(run_id)
         found = [effect for effect in await self._store.effects(run_id) if path in {effect.path, effect.step}]
         contradicted = row.status == "blocked" and (row.why or "").startswith("contradicted")
-        if not contradicted and not any(effect.outcome == "unknown" for effect in found):
+        if not contradicted and not any(effect.outcome in {"unknown", "confirmed"} for effect in found):
             outcome = found[0].outcome if found else "not open"
             raise UnknownStep(run_id, path, f"it is {outcome}, only an unknown effect can be resolved")
         message = m.Resolve(

@@ -56,9 +56,9 @@ async def enter(session: Session) -> bool:
     segment = workflow.segments[state.segment]
     try:
         value = segment.state.read(await _state(session))
-    except InvalidValue as error:
-        await stop(session, _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {error.why}"))
-        raise Rested(None) from error
+    except InvalidValue as unfit:
+        await stop(session, _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {unfit.why}"))
+        raise Rested(None) from unfit
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
         raise Rested(None)
@@ -134,8 +134,7 @@ async def _ended(
     if session.unloading and (error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)):
         if session.closing:
             return False
-        await park(session, session.resting)
-        raise Rested(session.due())
+        raise Rested(await park(session, session.resting))
     if error is not None:
         await _failed(session, segment, error)
         return False
@@ -146,8 +145,7 @@ async def _ended(
     if session.unclaimed:
         await _fatal(session, _unclaimed(session))
     if not await _settled(session):
-        await park(session, session.rest())
-        raise Rested(session.due())
+        raise Rested(await park(session, session.rest()))
     return await complete(session, segment, value, outcome)
 
 
@@ -342,8 +340,7 @@ async def _failed(session: Session, segment: Segment[Any, Any], error: BaseExcep
     session.engine.trace(session.run_id, error)
     why = session.engine.why(error)
     if not await _settled(session):
-        await park(session, session.rest())
-        raise Rested(session.due())
+        raise Rested(await park(session, session.rest()))
     if not await _again(session, segment, why):
         await stop(session, _stopped(session, "failed", getattr(error, "code", "error"), why))
         raise Rested(None)
@@ -397,6 +394,9 @@ async def park(session: Session, waiting: Waiting) -> int | None:
     """Record what the run waits for and release it; return when it is due."""
     now = session.engine.clock.now()
     due = session.due()
+    if waiting.until is not None:  # it may rest on what is no step: a segment's backoff, or a poll that ended with its call
+        resting_until = to_ms(waiting.until)
+        due = resting_until if due is None else min(due, resting_until)
     if session.state.ended or session.state.status == "blocked" or session.attached:
         return await release(session, due)
     until = None if waiting.until is None else due

@@ -215,7 +215,7 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
         confirmed = e.EffectConfirmed(at=now, step=step.id, attempt=0, result=result, by="once", why=first, spent={})
         session.put(confirmed, once_settled=())
     else:
-        session.polls[step.id] = now + POLL_MS
+        session.polls[step.id] = now + 4 * POLL_MS
         try:
             await session.parked(step.id, Waiting("unknown", None, ""), branch.idle)
         finally:

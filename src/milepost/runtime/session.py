@@ -399,7 +399,7 @@ def approval_row(session: Session, effect: Effect, id_: str, at: int) -> Approva
 
 
 def _row(effect: Effect) -> EffectRow:
-    gone = effect.outcome == "confirmed" or (effect.outcome == "failed" and effect.final)
+    gone = (effect.outcome == "confirmed" and effect.verify_from is None) or (effect.outcome == "failed" and effect.final)
     attempts = effect.doubt.attempts
     return EffectRow(
         effect.step,
@@ -423,6 +423,8 @@ _ROWS: dict[type[e.Entry], Callable[[Effect], EffectRow]] = dict.fromkeys(
         e.EffectUnknown,
         e.AttemptSettled,
         e.PersonNeeded,
+        e.FindingRecorded,
+        e.Contradicted,
     ),
     _row,
 )

@@ -14,7 +14,7 @@ from milepost.cli.demo.desk import Case, desk, desk_app
 from milepost.cli.demo.tickets import Ticket, load_tickets
 from milepost.stores.api import Query
 
-_TOGETHER = 2
+_TOGETHER = 3
 _LOOK_SECONDS = 0.05
 _SHARED_OPTIONS = ("--store", "--seed", "--payments-port", "--mail-port", "--tickets")
 

@@ -66,8 +66,8 @@ def mail_behaviour(seed: int, ticket: str, attempt: int) -> MailBehaviour:
     about = (seed, "mail", ticket, attempt)
     return MailBehaviour(
         drops=attempt < WELL_BEHAVED_FROM and draw(*about, "drop") < _MAIL_DROPS,
-        before_ms=draw_between(4, 16, *about, "before"),
-        after_ms=draw_between(4, 16, *about, "after"),
+        before_ms=draw_between(2, 8, *about, "before"),
+        after_ms=draw_between(2, 8, *about, "after"),
     )
 
 

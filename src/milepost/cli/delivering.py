@@ -1,0 +1,100 @@
+"""What a person is told after a verb: who will act on it, and what to do where nobody would."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from milepost.cli.describing import waits_for
+from milepost.cli.opening import now_ms
+from milepost.cli.printing import note, plain, say, say_json, short
+from milepost.core.duration import parse_ms
+from milepost.core.lease import lapsed
+from milepost.errors import TookTooLong
+from milepost.runtime import locks
+
+if TYPE_CHECKING:
+    from milepost.stores.api import RunRow, Store, WorkerRow
+
+POLL_S = 0.05
+ENDED = {"done", "failed", "cancelled", "killed"}
+
+
+def is_alive(store: Store, worker: WorkerRow) -> bool:
+    """Say whether a worker can still act: it has not left, is not proven dead, and its lease runs."""
+    if worker.ended_at is not None or lapsed(worker.lease_until, now_ms()):
+        return False
+    return worker.host != socket.gethostname() or not locks.is_dead(store.place, worker.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Who acts next on a run: the worker that holds it, else any of the living ones, else nobody."""
+
+    row: RunRow
+    holder: WorkerRow | None
+    living: tuple[WorkerRow, ...]
+    mail: int
+
+    def said(self) -> str:
+        """Return it in a sentence."""
+        row = self.row
+        if not self.mail:
+            because = waits_for(row)
+            return f"Run {short(row.id)} is {row.status}{': ' if because else ''}{because}."
+        if self.holder is not None:
+            return f"Worker {self.holder.id} holds run {short(row.id)} and acts on it at once."
+        if row.attached:
+            return f"Run {short(row.id)} acts on it when its host attaches again, or a worker looks at it."
+        if self.living:
+            return f"A worker is running ({self.living[0].id}) and acts on it if its App has the workflow {row.workflow!r}."
+        return f"No worker is running: run {short(row.id)} acts on it once you start one: milepost worker --app module:app"
+
+    def json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "status": self.row.status,
+            "waits_for": self.row.reason,
+            "held_by": None if self.holder is None else self.holder.id,
+            "workers_alive": len(self.living),
+            "undelivered": self.mail,
+            "next": self.said(),
+        }
+
+
+async def look(store: Store, run_id: str) -> Next:
+    """Return who acts next on a run."""
+    row = await store.run(run_id)
+    living = tuple(worker for worker in await store.workers() if is_alive(store, worker))
+    holder = next((worker for worker in living if worker.id == row.owner), None)
+    return Next(row, holder, living, len(await store.inbox(run_id)))
+
+
+async def until_rested(store: Store, run_id: str, timeout: str | None) -> Next:
+    """Wait until a run has taken its messages and rests or ends. Raises TookTooLong after `timeout`."""
+    deadline = None if timeout is None else time.monotonic() + parse_ms(timeout) / 1000
+    told = False
+    while True:
+        next_ = await look(store, run_id)
+        row = next_.row
+        rests = row.owner is None and (row.due is None or row.due > now_ms())
+        if not next_.mail and (row.status in ENDED or rests):
+            return next_
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TookTooLong(run_id, row.status)
+        if not next_.living and not told:
+            note(next_.said() if next_.mail else "No worker is running: start one with: milepost worker --app module:app")
+            told = True
+        await asyncio.sleep(POLL_S)
+
+
+def tell(done: str, next_: Next, facts: dict[str, Any], *, as_json: bool) -> None:
+    """Say what a verb did and who acts next."""
+    if as_json:
+        say_json({**facts, "run": next_.row.id, **next_.json()})
+        return
+    say(plain(done))
+    say(plain(next_.said()))

@@ -1,0 +1,60 @@
+"""`milepost runs`."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.describing import named, run_json, waits_for
+from milepost.cli.opening import opened, wait_for
+from milepost.cli.options import common, pairs
+from milepost.cli.printing import ago, heading, note, plain, say, say_json, short, table
+from milepost.cli.settings import Settings
+from milepost.operations.inspection import Inspector
+from milepost.stores.api import Query
+
+STATUSES = ["ready", "running", "parked", "blocked", "done", "failed", "cancelled", "killed"]
+
+
+@click.command()
+@click.option("--status", type=click.Choice(STATUSES), help="Only runs in this status.")
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--key", help="Only the run that this key names.")
+@click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
+@click.option("--needs-you", is_flag=True, help="Only runs that a person must look at, with the commands to type.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@common
+def runs(
+    status: str | None,
+    workflow: str | None,
+    key: str | None,
+    tag: str | None,
+    limit: int,
+    store: str | None,
+    app: str | None,
+    *,
+    needs_you: bool,
+    as_json: bool,
+) -> None:
+    """List runs, newest first."""
+    wanted = next(iter(pairs("--tag", [tag]).items())) if tag else None
+    query = Query(status, workflow, key, None, needs_you, wanted, limit + 1)
+    with opened(Settings(store, app).url) as store_:
+        found = wait_for(Inspector(store_).runs(query))
+    rows, more = found[:limit], len(found) > limit
+    if as_json:
+        say_json([run_json(row) for row in rows])
+        return
+    if not rows:
+        say("No run fits." if status or workflow or key or tag or needs_you else "No runs yet. Start one: milepost start")
+        return
+    table(
+        ("run", "workflow", "stage", "status", "since", "waits for"),
+        [(short(r.id), named(r), r.segment or "", r.status, ago(r.changed_at), waits_for(r)) for r in rows],
+    )
+    asked = [row for row in rows if row.ask and (needs_you or row.status == "parked")]
+    if asked:
+        heading("To do")
+        for row in asked:
+            say(f"  {short(row.id)}  {plain(row.ask)}")
+    if more:
+        note(f"There are more than {limit}: see them with --limit.")
