@@ -1,5 +1,6 @@
 """The measured work: tools that do nothing, so that what is timed is Milepost and the disk."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -8,6 +9,7 @@ import milepost as mp
 SCOPE = "bench:act"
 AUTHORITY = mp.Authority("bench", scopes={SCOPE})
 BUDGET = {"usd": Decimal(1_000_000)}
+STALLED = "stalled"
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,22 @@ def look_in_thread(number: int) -> int:
     return number
 
 
+@mp.tool(effect="keyed", key_ttl="24h")
+async def stall() -> None:
+    """An effect that says that it was sent, and gets no answer."""
+    print(STALLED, flush=True)
+    await asyncio.Event().wait()
+
+
 effects = mp.Workflow("effects", version="1", input=Stretch, result=str, tools=[act])
 effects_all = mp.Workflow("effects-all", version="1", input=Stretch, result=str, tools=[act_all])
 reads = mp.Workflow("reads", version="1", input=Stretch, result=str, tools=[look])
 reads_in_threads = mp.Workflow("reads-in-threads", version="1", input=Stretch, result=str, tools=[look_in_thread])
-history = mp.Workflow("history", version="1", input=Stretch, result=str, tools=[act, look])
+history = mp.Workflow("history", version="1", input=Stretch, result=str, tools=[act, look, stall])
 waiting = mp.Workflow("waiting", version="1", input=str, result=str)
+sleeping = mp.Workflow("sleeping", version="1", input=str, result=str)
 
-WORKFLOWS = (effects, effects_all, reads, reads_in_threads, history, waiting)
+WORKFLOWS = (effects, effects_all, reads, reads_in_threads, history, waiting, sleeping)
 
 
 @effects.segment
@@ -108,19 +118,27 @@ async def look_on_in_threads(run: mp.Run, stretch: Stretch) -> mp.Next[str]:
 
 @history.segment
 async def make_history(run: mp.Run, stretch: Stretch) -> mp.Next[str]:
-    """Nine reads and an effect in each segment of ten; then on to a last segment that waits."""
+    """Nine reads and an effect in each segment of ten; then on to a last segment, which never ends."""
     del run
     for at, number in enumerate(stretch.now):
         await (act(number) if at == 0 else look(number))
-    return mp.go(make_history, stretch.rest) if stretch.rest.left else mp.go(wait_after, stretch)
+    return mp.go(make_history, stretch.rest) if stretch.rest.left else mp.go(stall_after, stretch)
 
 
 @history.segment
-async def wait_after(run: mp.Run, stretch: Stretch) -> mp.Next[str]:
-    """One more step, and then the run waits for a person's word."""
+async def stall_after(run: mp.Run, stretch: Stretch) -> mp.Next[str]:
+    """One more step, and then an effect under which the process can be killed."""
+    del run
     await look(0)
-    await run.receive("word", str)
+    await stall()
     return mp.done(stretch.name)
+
+
+@sleeping.segment
+async def sleep(run: mp.Run, name: str) -> mp.Next[str]:
+    """Sleep for a month."""
+    await run.sleep("30d")
+    return mp.done(name)
 
 
 @waiting.segment

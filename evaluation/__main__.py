@@ -1,7 +1,7 @@
 """`python -m evaluation`: each task twice, once undisturbed and once with its worker killed; a table, and a verdict.
 
-The kill lands between `started` and outcome, which the record proves: in the last consequential call of a task or, where
-it has none, in its last read (the bank charges for reads, so that they too are recorded before they are asked).
+The kill lands between `started` and outcome, which the record proves: in the last consequential call of a task or,
+where it has none, in its last read (the bank charges for reads, so that they too are recorded before they are asked).
 """
 
 import argparse

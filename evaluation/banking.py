@@ -285,6 +285,7 @@ TOOLS: Mapping[str, mp.Tool[..., Any]] = {
 }
 BASED_ON_A_VERSION = frozenset(tool.name for tool in UPDATES)
 
+
 @dataclass(frozen=True)
 class Planned:
     """One call that remains to be made, as the suite's authors wrote it down."""

@@ -81,9 +81,7 @@ def bank_process(books: Path, program: str) -> Generator[BankProcess]:
     `program` is the module that serves it (`evaluation.agentdojo_bank`).
     """
     command = [sys.executable, "-m", program, str(books)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the bank was started without pipes")
         try:

@@ -19,6 +19,8 @@ from milepost.stores.api import Query
 
 _PATIENCE = 120.0
 
+OUTCOMES = frozenset({"started", "unknown", "confirmed", "failed"})
+
 
 class WorkerError(Exception):
     """A worker process ended in another way than it had to, or not where it had to; the message has what is known."""
@@ -46,15 +48,20 @@ class Death:
 class Finished:
     """What came of one task: the answer to each call, the bank's books and, of a killed run, how the record goes on.
 
-    `outcomes` are the outcomes of the step in which the worker died, from `started` on; `damage` what is wrong with
+    `said` is what the record says of the step in which the worker died, from `started` on; `damage` what is wrong with
     the run's record, if anything.
     """
 
     answers: list[str]
     books: Books
     killed_at: str = ""
-    outcomes: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     damage: str | None = None
+
+    @property
+    def settled(self) -> str:
+        """The last outcome of that step; a finding after it confirms what was sent again, and is none itself."""
+        return [word for word in self.said if word in OUTCOMES][-1] if self.said else ""
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,8 @@ class Stage:
             return Finished(_finish(command), self.bank.books(account))
         death = self._kill_once(command, account, kill)
         answers = _finish(command)
-        outcomes, damage = aftermath(self.store, death)
-        return Finished(answers, self.bank.books(account), death.path, outcomes, damage)
+        said, damage = aftermath(self.store, death)
+        return Finished(answers, self.bank.books(account), death.path, said, damage)
 
     def _command(self, task: Task, account: str) -> list[str]:
         calls = json.dumps([asdict(call) for call in task.calls])
@@ -83,9 +90,7 @@ class Stage:
     def _kill_once(self, command: list[str], account: str, kill: Kill) -> Death:
         """Start a worker, wait until the bank holds the call, SIGKILL it. Where the record says that it died."""
         self.bank.set_trap(account, kill.position + 1, kill.moment)
-        with subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as worker:
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
             held: list[str | None] = []
             waiting = threading.Thread(target=lambda: held.append(self.bank.sprung(account)), daemon=True)
             waiting.start()
@@ -133,7 +138,7 @@ async def _place_of_death(store: Path, account: str, function: str) -> Death:
 
 
 def aftermath(store: Path, death: Death) -> tuple[tuple[str, ...], str | None]:
-    """The outcomes that the step has had since it started, and what is wrong with the run's record, if anything."""
+    """What the record says of the step since it started, and what is wrong with the run's record, if anything."""
     return asyncio.run(_aftermath(store, death))
 
 
@@ -142,10 +147,10 @@ async def _aftermath(store: Path, death: Death) -> tuple[tuple[str, ...], str | 
         inspector = Inspector(opened)
         verified = await inspector.verify(death.run_id)
         lines = await inspector.journal(death.run_id)
-    return outcomes_after(lines, death), verified.damage
+    return said_after(lines, death), verified.damage
 
 
-def outcomes_after(lines: Sequence[Line], death: Death) -> tuple[str, ...]:
+def said_after(lines: Sequence[Line], death: Death) -> tuple[str, ...]:
     """What the entries from the place of death to the end of its segment say of the step, without repetitions."""
     said: list[str] = []
     for line in lines:
@@ -166,7 +171,8 @@ def _word(line: Line) -> str:
         case "effect_unknown" | "effect_confirmed" | "effect_failed":
             return line.name.removeprefix("effect_")
         case "finding_recorded":
-            return {"happened": "found", "did_not_happen": "not found"}.get(line.fields["answer"], line.fields["answer"])
+            answer = str(line.fields["answer"])
+            return {"happened": "found", "did_not_happen": "not found"}.get(answer, answer)
         case _:
             return ""
 

@@ -1,4 +1,4 @@
-"""A task, the calls that solve it, and what a suite of tasks must offer. Without agentdojo: the worker's side needs none."""
+"""A task, the calls that solve it, and what a suite of tasks must offer. This needs no agentdojo."""
 
 import json
 from collections.abc import Mapping

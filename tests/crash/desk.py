@@ -38,13 +38,13 @@ async def ask(call: mp.Call, text: str) -> str:
 
 @mp.tool(effect="keyed", key_ttl="24h", scopes=["pay"], once="order", cost={"usd": 5})
 async def charge(call: mp.Call, order: str, cents: int) -> str:
-    point("charge", "before", call.attempt)
+    point(f"charge {order}", "before", call.attempt)
     await asyncio.sleep(0)
     WORLD.apply("charge", call.key, call.attempt, {"order": order, "cents": cents}, known_by_key=True)
-    point("charge", "applied", call.attempt)
+    point(f"charge {order}", "applied", call.attempt)
     call.note(f"ch-{order}")
     await asyncio.sleep(0)
-    point("charge", "return", call.attempt)
+    point(f"charge {order}", "return", call.attempt)
     return f"receipt for {order}"
 
 
@@ -71,18 +71,18 @@ def _published(page: str, text: str, if_version: int) -> mp.Finding[str]:
 
 @mp.tool(effect="queryable", visible_within="0s")
 def ship(call: mp.Call, parcel: str) -> str:
-    point("ship", "before", call.attempt)
+    point(f"ship {parcel}", "before", call.attempt)
     WORLD.apply("ship", call.key, call.attempt, {"parcel": parcel})
-    point("ship", "applied", call.attempt)
-    point("ship", "return", call.attempt)
+    point(f"ship {parcel}", "applied", call.attempt)
+    point(f"ship {parcel}", "return", call.attempt)
     return f"{parcel} is on its way"
 
 
 @ship.reconcile
 async def _shipped(call: mp.Call, parcel: str) -> mp.Finding[str]:
-    point("ship", "reconcile", call.attempt)
+    point(f"ship {parcel}", "reconcile", call.attempt)
     found = WORLD.find("ship", parcel=parcel)
-    point("ship", "reconciled", call.attempt)
+    point(f"ship {parcel}", "reconciled", call.attempt)
     if len(found) > 1:
         return mp.conflict(found)
     return mp.happened(f"{parcel} is on its way") if found else mp.did_not_happen()

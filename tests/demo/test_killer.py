@@ -25,7 +25,15 @@ while (done := len(steps.read_bytes()) if steps.exists() else 0) < 40:
 """
 
 QUICK = Plan(
-    seed=3, steps=40, kills=6, on_effect=2, life=(0.0, 0.05), early_life=(0.0, 0.05), patience=0.1, whole_time=20.0
+    seed=3,
+    steps=40,
+    kills=6,
+    on_effect=2,
+    life=(0.0, 0.05),
+    early_life=(0.0, 0.05),
+    patience=0.1,
+    linger=(0.0, 0.01),
+    whole_time=20.0,
 )
 
 
@@ -39,6 +47,10 @@ class Work:
         path = self.folder / name
         return len(path.read_bytes()) if path.exists() else 0
 
+    def in_flight(self) -> list[str]:
+        """The attempt that the last life has begun and not ended; each life has names of its own."""
+        return [f"{self.pids()[-1]}:{self.count('begun')}"] if self.count("begun") > self.count("steps") else []
+
     def pids(self) -> list[int]:
         path = self.folder / "pids"
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
@@ -48,7 +60,7 @@ class Work:
             [sys.executable, "-c", program, str(self.folder)],
             plan,
             progress=lambda: self.count("steps"),
-            has_started_effect=lambda: effects and self.count("begun") > self.count("steps"),
+            in_flight=lambda: self.in_flight() if effects else [],
             log=self.folder / "worker.log",
         )
 
@@ -93,6 +105,15 @@ def test_without_effects_in_flight_it_stops_at_the_most_kills(work: Work) -> Non
     report = work.killer(plan, effects=False).run()
 
     assert (len(report.kills), report.on_effect) == (3, 0)
+
+
+def test_an_effect_that_an_earlier_kill_left_in_flight_does_not_count_again(work: Work) -> None:
+    killer = work.killer(replace(QUICK, kills=3, on_effect=0, patience=0.01))
+    killer._in_flight = lambda: ["left behind by the first kill"]
+
+    report = killer.run()
+
+    assert [kill.on_effect for kill in report.kills] == [True, False, False]
 
 
 def test_without_time_to_kill_the_worker_is_left_alone(work: Work) -> None:

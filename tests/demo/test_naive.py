@@ -54,7 +54,7 @@ def test_a_retry_after_a_lost_answer_makes_a_second_voucher(tmp_path: Path) -> N
         NaiveDesk(tmp_path, payments, outside.mail_port, seed).work([ticket])
         tally = tally_of([ticket], outside.applied(), outside.mails())
 
-    assert (tally.vouchers.applied, tally.vouchers.duplicates) == (2, 1)
+    assert (tally.line("voucher").applied, tally.line("voucher").duplicates) == (2, 1)
 
 
 def test_a_worker_killed_after_a_refund_sends_it_again_when_restarted(tmp_path: Path) -> None:

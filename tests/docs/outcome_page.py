@@ -9,11 +9,13 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "outcomes.md"
 HEAD = """\
 # Outcomes
 
-Drawn from `TABLE` in [`core/outcome.py`](../src/milepost/core/outcome.py), which holds every legal change of an outcome;
-anything else is refused. Do not edit this page: `python -m tests.docs.outcome_page` writes it, and a test compares.
+Drawn from `TABLE` in [`core/outcome.py`](../src/milepost/core/outcome.py), which holds every legal change of one.
+Anything else is refused. Do not edit this page: `python -m tests.docs.outcome_page` writes it, and a test compares.
 What each outcome means, and what may be done about an unknown one, is in
 [the recovery contract](recovery-contract.md#what-may-follow-unknown).
 """
+
+ENDS: tuple[Outcome, ...] = ("confirmed", "failed")
 
 SAYS: dict[Event, str] = {
     "start": "an attempt began, and is durable before a byte leaves",
@@ -28,18 +30,19 @@ SAYS: dict[Event, str] = {
 MORE_EXACTLY: dict[tuple[Outcome, Event], str] = {
     ("not_started", "confirm"): "another step that names the same business identity (`once=`) was confirmed",
     ("not_started", "fail"): "a person denied it, or its identity was claimed with other arguments",
+    ("failed", "confirm"): "a person who looked overrules it; only after it was contradicted",
     ("unknown", "lose"): "a further attempt was lost as well, or only that attempt is proven not to have happened",
 }
 
 
 def render() -> str:
     """Return the page as it must be."""
-    return "\n".join((HEAD, _diagram(), _rows(), ""))
+    return f"{HEAD}\n{_diagram()}\n{_rows()}\n"
 
 
 def _diagram() -> str:
     arrows = [f"    {before} --> {after}: {event}" for (before, event), after in TABLE.items()]
-    ends = [f"    {outcome} --> [*]" for outcome in ("confirmed", "failed")]
+    ends = [f"    {outcome} --> [*]" for outcome in ENDS]
     return "\n".join(("```mermaid", "stateDiagram-v2", "    [*] --> not_started", *arrows, *ends, "```", ""))
 
 

@@ -7,8 +7,8 @@ What a block is, is said by its first line:
     ```console           what is typed (`$ …`) and what is printed; run where it stands
     ```text, ```mermaid  to be read
 
-The blocks of a page are taken in order, in one empty folder. In a command `RUN` stands for the id of the newest run of the
-store that the command names. In what is printed, `…` stands for anything within a line, and a line `…` for any lines. A
+The blocks of a page are taken in order, in one empty folder. In a command `RUN` stands for the id of the newest run of
+the store that the command names. In what is printed, `…` stands for anything in a line, and a line `…` for any lines. A
 command with `# kill -9 it once FILE has its line` is killed in just that moment.
 """
 
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Typed:
-    """One command of a console block: what is typed, the file whose first line is the moment of a kill, what is printed."""
+    """One command of a console block: what is typed, the file whose line is the moment to kill, what is printed."""
 
     line: str
     kill_once: str

@@ -256,3 +256,21 @@ async def test_an_arm_that_sleeps_leaves_the_others_working(stage: Stage, outsid
         stage.clock.advance("1h")
         assert await handle.result(timeout="10s") == "sent a"
         assert (await names(app, handle.id)).count("sleep_ended") == 1
+
+
+async def test_a_gather_made_beforehand_rests_where_it_is_awaited(stage: Stage, outside: Outside) -> None:
+    mail = mailer(outside)
+
+    @mp.workflow(version="1", tools=[mail])
+    async def flow(run: mp.Run) -> int:
+        inner = run.gather(run.receive("a", int), run.receive("b", int))
+        (a, b), _ = await run.gather(inner, mail("x"))
+        return a + b
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+        await parked(handle, "signal")
+        await app.send(handle.id, "a", 1)
+        await app.send(handle.id, "b", 2)
+        assert await handle.result(timeout="10s") == 3
+        assert outside.sent == ["x"]

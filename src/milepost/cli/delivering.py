@@ -6,21 +6,25 @@ import asyncio
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from milepost.cli.describing import waits_for
 from milepost.cli.opening import now_ms
 from milepost.cli.printing import note, plain, say, say_json, short
 from milepost.core.duration import parse_ms
 from milepost.core.lease import lapsed
-from milepost.errors import TookTooLong
+from milepost.errors import NeedsPerson, TookTooLong, Waiting
 from milepost.runtime import locks
+from milepost.stores.api import Query
 
 if TYPE_CHECKING:
+    from milepost.errors import Reason
     from milepost.stores.api import RunRow, Store, WorkerRow
 
 POLL_S = 0.05
 ENDED = {"done", "failed", "cancelled", "killed"}
+PERSON = {"approval", "authority", "budget", "person"}
+NO_WORKER = "No worker is running. Start one: milepost worker --app module:app"
 
 
 def is_alive(store: Store, worker: WorkerRow) -> bool:
@@ -50,8 +54,9 @@ class Next:
         if row.attached:
             return f"Run {short(row.id)} acts on it when its host attaches again, or a worker looks at it."
         if self.living:
-            return f"A worker is running ({self.living[0].id}) and acts on it if its App has the workflow {row.workflow!r}."
-        return f"No worker is running: run {short(row.id)} acts on it once you start one: milepost worker --app module:app"
+            worker = self.living[0].id
+            return f"A worker is running ({worker}) and acts on it if its App has the workflow {row.workflow!r}."
+        return f"Run {short(row.id)} acts on it once a worker runs. {NO_WORKER}"
 
     def json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -86,9 +91,47 @@ async def until_rested(store: Store, run_id: str, timeout: str | None) -> Next:
         if deadline is not None and time.monotonic() >= deadline:
             raise TookTooLong(run_id, row.status)
         if not next_.living and not told:
-            note(next_.said() if next_.mail else "No worker is running: start one with: milepost worker --app module:app")
+            note(next_.said() if next_.mail else NO_WORKER)
             told = True
         await asyncio.sleep(POLL_S)
+
+
+async def until_ended(store: Store, run_id: str, timeout: str | None) -> RunRow:
+    """Wait until a run ends or is blocked.
+
+    Raises NeedsPerson where only a person can move it, TookTooLong after `timeout`.
+    """
+    deadline = None if timeout is None else time.monotonic() + parse_ms(timeout) / 1000
+    told = False
+    while True:
+        row = await store.run(run_id)
+        if row.status in ENDED or row.status == "blocked":
+            return row
+        waiting = await _person(store, row)
+        if waiting is not None:
+            raise NeedsPerson(run_id, waiting)
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TookTooLong(run_id, row.status)
+        if not told and not any(is_alive(store, worker) for worker in await store.workers()):
+            note(NO_WORKER)
+            told = True
+        await asyncio.sleep(POLL_S)
+
+
+async def _person(store: Store, row: RunRow) -> Waiting | None:
+    """Return what needs a person, where nothing of a run or its children can move without one."""
+    if row.status == "blocked":
+        return Waiting("person", None, f"milepost show {row.id}")
+    if row.status != "parked" or row.owner is not None or row.due is not None or await store.inbox(row.id):
+        return None
+    if row.reason in PERSON or (row.reason == "unknown" and row.ask):
+        return Waiting(cast("Reason", row.reason), None, row.ask or "")
+    if row.reason == "child":
+        for child in await store.runs(Query(parent=row.id)):
+            waiting = await _person(store, child)
+            if waiting is not None:
+                return waiting
+    return None
 
 
 def tell(done: str, next_: Next, facts: dict[str, Any], *, as_json: bool) -> None:

@@ -45,7 +45,9 @@ def waits_for(row: RunRow) -> str:
         return f"{row.reason}, {ago(row.until)}" if row.until else row.reason
     if row.status == "parked":
         return "an event"
-    return (row.why or "") if row.status in {"blocked", "failed", "killed", "cancelled"} else ""
+    if row.status in {"killed", "cancelled"}:
+        return (row.why or "").removeprefix(f"{row.status}: ")
+    return (row.why or "") if row.status in {"blocked", "failed"} else ""
 
 
 def named(row: RunRow) -> str:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--all", "every", is_flag=True, help="Every effect of RUN from its whole journal, with outcomes and results.")
+@click.option(
+    "--all", "every", is_flag=True, help="Every effect of RUN from its whole journal, with outcomes and results."
+)
 @common
 def effects(run: str | None, store: str | None, app: str | None, *, every: bool, as_json: bool) -> None:
     """Show effects whose outcome is not settled, of one run or of all."""

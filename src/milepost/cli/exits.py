@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import click
 
 from milepost import errors
-
-if TYPE_CHECKING:
-    from milepost.errors import MilepostError
+from milepost.errors import MilepostError
 
 OK = 0
 FOUND_DAMAGE = 1
@@ -34,7 +32,7 @@ MEANINGS = {
 }
 
 # The first class that fits decides: what stands above a line is more exact than what stands below it.
-_BY_CLASS: tuple[tuple[type[MilepostError], int], ...] = (
+_BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.Damaged, FOUND_DAMAGE),
     (errors.MalformedEntry, FOUND_DAMAGE),
     (errors.IllegalOutcome, FOUND_DAMAGE),
@@ -51,12 +49,17 @@ _BY_CLASS: tuple[tuple[type[MilepostError], int], ...] = (
     (errors.EpochLost, REFUSED),
     (errors.RunEnded, NO_RESULT),
     (errors.TookTooLong, STILL_GOING),
+    (MilepostError, USAGE),
+    (click.ClickException, USAGE),
+    (click.Abort, INTERRUPTED),
+    (KeyboardInterrupt, INTERRUPTED),
+    (OSError, STORE),
 )
 
 
-def code_of(error: MilepostError) -> int:
+def code_of(error: BaseException) -> int:
     """Return the exit code that an error ends a command with."""
-    return next((code for kind, code in _BY_CLASS if isinstance(error, kind)), USAGE)
+    return next((code for kind, code in _BY_CLASS if isinstance(error, kind)), DEFECT)
 
 
 def table() -> str:

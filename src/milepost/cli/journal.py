@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from milepost.stores.api import Store
 
 # Said otherwise in a line's gist, or too long for it; --full shows them.
-_LEFT_OUT = {"step", "path", "plan", "boundary", "digest", "args", "key", "epoch", "deadline", "tool_version", "version"}
+_LEFT_OUT = {
+    "step",
+    "path",
+    "plan",
+    "boundary",
+    "digest",
+    "args",
+    "key",
+    "epoch",
+    "deadline",
+    "tool_version",
+    "version",
+}
+_MOMENTS = {"quiet_at", "retry_at", "ask_at", "until"}
 _BOUNDARIES = {"run_created", "checkpointed", "run_done"}
 
 
@@ -69,9 +82,13 @@ def gists_of(lines: list[Line]) -> list[str]:
         if line.name in _BOUNDARIES:
             parts.append(_boundary(fields["boundary"]))
             paths = {}
-        parts += [f"{name}={compact(value, 60)}" for name, value in fields.items() if name not in _LEFT_OUT]
+        parts += [f"{name}={_value(name, value)}" for name, value in fields.items() if name not in _LEFT_OUT]
         gists.append(plain("  ".join(part for part in parts if part)))
     return gists
+
+
+def _value(name: str, value: Any) -> str:
+    return moment(value) if name in _MOMENTS and value else compact(value, 60)
 
 
 def _boundary(boundary: dict[str, Any]) -> str:

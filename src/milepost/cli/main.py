@@ -62,7 +62,9 @@ class CommandUnavailable(MilepostError):
     code = "command_unavailable"
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"milepost {name} cannot be loaded: {why}. Install what it needs: pip install 'milepost[{name}]'")
+        super().__init__(
+            f"milepost {name} cannot be loaded: {why}. Install what it needs: pip install 'milepost[{name}]'"
+        )
         self.name = name
         self.why = why
 
@@ -87,33 +89,24 @@ class CommandLine(click.Group):
                 with formatter.section(title):
                     formatter.write_dl([(name, first_sentence(place)) for name, place in section.items()])
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002  the form of click
+        **extra: Any,
+    ) -> Any:
         """Run a command and leave the process with its exit code."""
         given = list(sys.argv[1:] if args is None else args)
+        called = {"prog_name": prog_name, "complete_var": complete_var, "standalone_mode": False, **extra}
         if not standalone_mode:
-            return super().main(given, *rest, standalone_mode=False, **extra)
-        sys.exit(self._guarded(given, rest, extra))
-
-    def _guarded(self, given: list[str], rest: tuple[Any, ...], extra: dict[str, Any]) -> int:
-        as_json = "--json" in given
+            return super().main(given, **called)
         try:
-            code = super().main(given, *rest, standalone_mode=False, **extra)
-        except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.format_message())
-            return exits.USAGE
-        except click.ClickException as error:
-            return usage(error, as_json=as_json)
-        except (click.Abort, KeyboardInterrupt):
-            click.echo("interrupted", err=True)
-            return exits.INTERRUPTED
-        except MilepostError as error:
-            return report(error.code, str(error), exits.code_of(error), as_json=as_json, facts=vars(error))
-        except OSError as error:
-            return report("os_error", f"{error}. Check the path and its owner.", exits.STORE, as_json=as_json)
-        except Exception:  # noqa: BLE001  the last line of defence: whatever comes here is ours to mend
-            traceback.print_exc()
-            return report("defect", exits.MEANINGS[exits.DEFECT], exits.DEFECT, as_json=as_json)
-        return code if isinstance(code, int) else exits.OK
+            code = super().main(given, **called)
+        except BaseException as error:  # noqa: BLE001  the one place that says what went wrong, whatever it was
+            code = answer(error, as_json="--json" in given)
+        sys.exit(code if isinstance(code, int) else exits.OK)
 
 
 @click.group(cls=CommandLine, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -182,19 +175,33 @@ def source_of(module: str) -> Path:
 # ---------------------------------------------------------------- saying what went wrong
 
 
-def usage(error: click.ClickException, *, as_json: bool) -> int:
-    """Say what is wrong with the command line."""
-    if as_json:
-        return report("usage", error.format_message(), error.exit_code, as_json=True)
-    error.show()
-    return error.exit_code
+def answer(error: BaseException, *, as_json: bool) -> int:
+    """Say what went wrong, and return the exit code. Raises SystemExit again."""
+    match error:
+        case SystemExit():
+            raise error
+        case click.exceptions.NoArgsIsHelpError():
+            click.echo(error.format_message())
+        case click.ClickException() if as_json:
+            report("usage", error.format_message(), error.exit_code, as_json=True)
+        case click.ClickException():
+            error.show()
+        case click.Abort() | KeyboardInterrupt():
+            report("interrupted", "interrupted", exits.INTERRUPTED, as_json=as_json)
+        case MilepostError():
+            report(error.code, str(error), exits.code_of(error), as_json=as_json, facts=vars(error))
+        case OSError():
+            report("os_error", f"{error}. Check the path and its owner.", exits.STORE, as_json=as_json)
+        case _:
+            traceback.print_exception(error)
+            report("defect", exits.MEANINGS[exits.DEFECT], exits.DEFECT, as_json=as_json)
+    return exits.code_of(error)
 
 
-def report(code: str, message: str, exit_code: int, *, as_json: bool, facts: dict[str, Any] | None = None) -> int:
-    """Write an error to stderr, as one line or as JSON, and return the exit code."""
+def report(code: str, message: str, exit_code: int, *, as_json: bool, facts: dict[str, Any] | None = None) -> None:
+    """Write an error to stderr, as one line or as JSON."""
     if as_json:
         told = {"code": code, "message": message, "exit": exit_code, **(facts or {})}
         click.echo(json.dumps({"error": told}, default=str), err=True)
     else:
         click.secho(f"milepost: {' '.join(message.split())} [{code}]", fg="red", err=True)
-    return exit_code

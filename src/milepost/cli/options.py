@@ -17,12 +17,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def store_option(command: F) -> F:
     """Let a command be told its store."""
-    return click.option("--store", envvar="MILEPOST_STORE", metavar="FILE|URL", help="The store; else the App's own.")(command)
+    return click.option("--store", envvar="MILEPOST_STORE", metavar="FILE|URL", help="The store; else the App's own.")(
+        command
+    )
 
 
 def app_option(command: F) -> F:
     """Let a command be told its App."""
-    return click.option("--app", envvar="MILEPOST_APP", metavar="MODULE:APP", help="The App, as seen from here.")(command)
+    return click.option("--app", envvar="MILEPOST_APP", metavar="MODULE:APP", help="The App, as seen from here.")(
+        command
+    )
 
 
 def json_option(command: F) -> F:
@@ -37,7 +41,9 @@ def common(command: F) -> F:
 
 def by_option(command: F) -> F:
     """Let a command say who acts."""
-    return click.option("--by", default=None, metavar="NAME", help="Who says so; else the name of the system's user.")(command)
+    return click.option("--by", default=None, metavar="NAME", help="Who says so; else the name of the system's user.")(
+        command
+    )
 
 
 def waiting(command: F) -> F:
@@ -48,7 +54,9 @@ def waiting(command: F) -> F:
 
 def timeout_option(command: F) -> F:
     """Bound a wait."""
-    return click.option("--timeout", type=Span(), metavar="SPAN", help="How long to wait, such as 30s; else for ever.")(command)
+    return click.option("--timeout", type=Span(), metavar="SPAN", help="How long to wait, such as 30s; else for ever.")(
+        command
+    )
 
 
 def user(by: str | None) -> str:
@@ -61,7 +69,7 @@ def user(by: str | None) -> str:
         return "somebody"
 
 
-class Json(click.ParamType):
+class Json(click.ParamType[Any]):
     """A JSON value."""
 
     name = "json"
@@ -76,7 +84,7 @@ class Json(click.ParamType):
             self.fail(f"{value!r} is no JSON ({error}). A text is written with quotes: '\"text\"'.", param, ctx)
 
 
-class Span(click.ParamType):
+class Span(click.ParamType[str]):
     """A span of time."""
 
     name = "span"
@@ -110,7 +118,9 @@ def amounts(given: Iterable[str]) -> dict[str, Decimal | int]:
         try:
             result[unit] = Decimal(text)
         except InvalidOperation as error:
-            raise click.UsageError(f"--budget {unit}={text}: write the amount as a number, such as 20 or 0.50") from error
+            raise click.UsageError(
+                f"--budget {unit}={text}: write the amount as a number, such as 20 or 0.50"
+            ) from error
     return result
 
 

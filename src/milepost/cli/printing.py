@@ -1,12 +1,13 @@
 """All that is written to a terminal: plain text, tables, moments, JSON.
 
-What a record holds was made by models, tools and strangers. It reaches the terminal only through `plain`, which leaves no
-control character that could move the cursor, change a colour or turn the direction of the text around.
+What a record holds was made by models, tools and strangers. It reaches the terminal only through `plain`, which leaves
+no control character that could move the cursor, change a colour or turn the direction of the text around.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -14,14 +15,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from milepost.core.duration import from_ms
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 ID_SHOWN = 8
 PIPE_WIDTH = 200
@@ -110,6 +108,7 @@ def heading(text: str) -> None:
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, styled: str = "status") -> None:
     """Write a table. The column named `styled` is coloured by its value; cells are made plain here."""
     from rich import box
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -122,15 +121,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, styled: str 
             for column, cell in zip(columns, row, strict=True)
         ]
         made.add_row(*cells)
-    _console().print(made)
-
-
-def _console() -> Console:
-    """Return a console as wide as the terminal; in a pipe wide enough that no line is broken."""
-    from rich.console import Console
-
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
+    written = io.StringIO()
+    console = Console(file=written, width=width, force_terminal=sys.stdout.isatty(), markup=False, highlight=False)
+    console.print(made)
+    for line in written.getvalue().splitlines():
+        click.echo(line.rstrip())
 
 
 def _written(value: object) -> Any:

@@ -45,7 +45,11 @@ def runs(
         say_json([run_json(row) for row in rows])
         return
     if not rows:
-        say("No run fits." if status or workflow or key or tag or needs_you else "No runs yet. Start one: milepost start")
+        say(
+            "No run fits."
+            if status or workflow or key or tag or needs_you
+            else "No runs yet. Start one: milepost start"
+        )
         return
     table(
         ("run", "workflow", "stage", "status", "since", "waits for"),

@@ -1,8 +1,8 @@
 """Where the store is and which App is meant: what the options say, the environment, and pyproject.toml.
 
 The first that says anything wins: the option, then MILEPOST_STORE or MILEPOST_APP, then `[tool.milepost]` in the
-pyproject.toml of the current directory. Where nothing names a store, it is the App's own, else `milepost.db` in the current
-directory if it is there.
+pyproject.toml of the current directory. Where nothing names a store, it is the App's own, else `milepost.db` in the
+current directory if it is there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from milepost.app import App
 
 DEFAULT_FILE = "milepost.db"
-HOW_APP = "--app module:app, MILEPOST_APP, or app = \"module:app\" under [tool.milepost] in pyproject.toml"
-HOW_STORE = "--store FILE, MILEPOST_STORE, or store = \"FILE\" under [tool.milepost] in pyproject.toml"
+HOW_APP = '--app module:app, MILEPOST_APP, or app = "module:app" under [tool.milepost] in pyproject.toml'
+HOW_STORE = '--store FILE, MILEPOST_STORE, or store = "FILE" under [tool.milepost] in pyproject.toml'
 
 
 class NoStoreGiven(MilepostError):
@@ -31,7 +31,9 @@ class NoStoreGiven(MilepostError):
     code = "no_store_given"
 
     def __init__(self) -> None:
-        super().__init__(f"no store is named and there is no {DEFAULT_FILE} here. Name it by {HOW_STORE}; or by the App.")
+        super().__init__(
+            f"no store is named and there is no {DEFAULT_FILE} here. Name it by {HOW_STORE}; or by the App."
+        )
 
 
 class NoAppGiven(MilepostError):
@@ -49,7 +51,9 @@ class AppNotFound(MilepostError):
     code = "app_not_found"
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"the App {name!r} cannot be used: {why}. Write it like module:app, as seen from {Path.cwd()}.")
+        super().__init__(
+            f"the App {name!r} cannot be used: {why}. Write it like module:app, as seen from {Path.cwd()}."
+        )
         self.name = name
         self.why = why
 
@@ -60,7 +64,7 @@ class BadSettings(MilepostError):
     code = "bad_settings"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"pyproject.toml: {why}. Under [tool.milepost] write store = \"FILE\" and app = \"module:app\".")
+        super().__init__(f'pyproject.toml: {why}. Under [tool.milepost] write store = "FILE" and app = "module:app".')
         self.why = why
 
 

@@ -100,7 +100,7 @@ def _head(detail: RunDetail) -> None:
 
 def _finished(detail: RunDetail) -> None:
     heading("Finished")
-    done = [f"{name} (×{count})" if count > 1 else name for name, count in detail.visits.items()]
+    done = [f"{name} ({count} times)" if count > 1 else name for name, count in detail.visits.items()]
     settled = [(effect.path, effect.outcome) for effect in detail.effects if effect.outcome in {"confirmed", "failed"}]
     if not done and not settled:
         say("  nothing yet")
@@ -158,7 +158,10 @@ def _limits(detail: RunDetail) -> None:
             _field(unit, f"{granted} granted, {spent} spent, {reserved} reserved")
     if detail.approvals:
         heading("Approvals")
-        rows = [(row.id, row.path, compact(row.args and _args(row.args), 80), row.verdict, row.by or "") for row in detail.approvals]
+        rows = [
+            (row.id, row.path, compact(row.args and _args(row.args), 80), row.verdict, row.by or "")
+            for row in detail.approvals
+        ]
         table(("approval", "step", "arguments", "verdict", "by"), rows)
 
 

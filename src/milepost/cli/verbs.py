@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from milepost.operations.verbs import Operator
     from milepost.stores.api import Store
 
+SAID = {"happened": "happened", "did_not_happen": "did not happen", "rejected": "was rejected"}
 Act = Callable[["Operator", str], Awaitable[str]]
 
 
@@ -56,7 +57,9 @@ def _run(prefix: str) -> Callable[[Store], Awaitable[str]]:
 @by_option
 @waiting
 @common
-def resolve(run: str, path: str, value: Any, why: str, by: str | None, *, absent: bool, refused: bool, **common_: Any) -> None:
+def resolve(
+    run: str, path: str, value: Any, why: str, by: str | None, *, absent: bool, refused: bool, **common_: Any
+) -> None:
     """Settle an effect whose outcome nobody knows, once you found out.
 
     PATH is the step as `milepost effects` shows it. Look at the outside system first: what you say is believed.
@@ -67,14 +70,15 @@ def resolve(run: str, path: str, value: Any, why: str, by: str | None, *, absent
 
     async def act(verbs: Operator, run_id: str) -> str:
         await verbs.resolve(run_id, path, finding, by=options.user(by), why=why)
-        return f"Told run {short(run_id)} that {path} {finding.answer.replace('_', ' ')}."
+        return f"Told run {short(run_id)} that {path} {SAID[finding.answer]}."
 
     _deliver(act, _run(run), "resolve", common_)
 
 
 def _approval(prefix: str) -> Callable[[Store], Awaitable[str]]:
     async def find(store: Store) -> str:
-        found = await store.approvals(prefix)
+        # The store matches by pattern: what is typed must not be one.
+        found = await store.approvals(prefix) if prefix.replace("-", "").isalnum() else []
         if len(found) != 1:
             fits = f"several fit: {', '.join(row.id for row in found[:5])}" if found else "there is none"
             raise UnknownApproval(prefix, fits)
@@ -117,12 +121,16 @@ def deny(approval: str, why: str, by: str | None, **common_: Any) -> None:
 @click.command()
 @click.argument("run")
 @click.argument("scopes", nargs=-1)
-@click.option("--budget", "budgets", multiple=True, metavar="UNIT=AMOUNT", help="More money, or any unit, such as usd=20.")
+@click.option(
+    "--budget", "budgets", multiple=True, metavar="UNIT=AMOUNT", help="More money, or any unit, such as usd=20."
+)
 @click.option("--why", default="", help="Recorded.")
 @by_option
 @waiting
 @common
-def grant(run: str, scopes: tuple[str, ...], budgets: tuple[str, ...], why: str, by: str | None, **common_: Any) -> None:
+def grant(
+    run: str, scopes: tuple[str, ...], budgets: tuple[str, ...], why: str, by: str | None, **common_: Any
+) -> None:
     """Give a run further scopes, or more of a budget."""
     if not scopes and not budgets:
         raise click.UsageError("say what to grant: SCOPE…, or --budget usd=20")
@@ -163,7 +171,7 @@ def cancel(run: str, why: str, by: str | None, **common_: Any) -> None:
     """Let a run start nothing new and end once what is in flight has finished."""
 
     async def act(verbs: Operator, run_id: str) -> str:
-        await verbs.cancel(run_id, by=options.user(by), why=why)
+        await verbs.cancel(run_id, by=options.user(by), why=why or f"cancelled by {options.user(by)}")
         return f"Asked run {short(run_id)} to stop."
 
     _deliver(act, _run(run), "cancel", common_)
@@ -198,7 +206,9 @@ def kill(run: str, why: str, by: str | None, store: str | None, app: str | None,
 
     async def work(store_: Store) -> tuple[str, list[tuple[str, str]]]:
         run_id = await find_run(store_, run)
-        return run_id, await operator(store_).kill(run_id, by=options.user(by), why=why or f"killed by {options.user(by)}")
+        return run_id, await operator(store_).kill(
+            run_id, by=options.user(by), why=why or f"killed by {options.user(by)}"
+        )
 
     with opened(Settings(store, app).url) as opened_:
         run_id, left = wait_for(work(opened_))

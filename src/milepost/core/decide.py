@@ -170,8 +170,6 @@ def move_for(effect: Effect, world: World) -> Move:
     if facts.version and facts.version != effect.version:
         return Person(f"it was sent by version {effect.version!r} of {effect.tool!r}, the code has {facts.version!r}")
     if effect.outcome == "confirmed" and effect.verify_from is not None:
-        if not facts.reconcilable:
-            return Person("it was sent again after it was proven absent, and the tool has no reconciler to ask once more")
         return verify_move(facts, effect, world.now)
     if world.ended and not effect.doubt.person:
         # Nothing is sent for a run that ended: its effects are only looked up.

@@ -208,8 +208,8 @@ def _resend_when_due(doubt: Doubt, now: int) -> Move:
 def _question(facts: Facts, doubt: Doubt, now: int) -> Move:  # noqa: PLR0911  one return a case, in order of caution
     if now < doubt.ask_at:
         return Wait(doubt.ask_at)
-    if not doubt.asks:
-        return Ask()  # a finding that it happened counts at once
+    if not doubt.asks or doubt.ask_at:
+        return Ask()  # never asked, or the last answer said nothing: a finding that it happened counts at once
     if facts.visible_ms is None:
         if doubt.absences:
             return Person("it was not found, and the tool does not say how soon an effect must show")

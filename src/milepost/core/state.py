@@ -170,7 +170,7 @@ def _started(s: RunState, entry: e.EffectStarted) -> None:
         effect.outcome = change(effect.outcome, "resend")
     elif effect.outcome == "failed":
         effect.outcome = change(effect.outcome, "retry", final=effect.final)
-        effect.doubt.absences, effect.doubt.asks = [], 0
+        effect.doubt.absences, effect.doubt.asks, effect.doubt.person = [], 0, ""
     else:
         effect.outcome = change(effect.outcome, "start")
     owner = s.owners.get(entry.epoch, s.owner)

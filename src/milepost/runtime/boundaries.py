@@ -14,6 +14,7 @@ import msgspec
 
 from milepost.core import entries as e
 from milepost.core import messages as m
+from milepost.core.duration import to_ms
 from milepost.core.steps import Effect, Read
 from milepost.errors import (
     Damaged,

@@ -150,12 +150,21 @@ class Branch:
     # ------------------------------------------------------------ resting
 
     async def idle(self) -> None:
-        """Rest until something of the run changes; the segment may be unloaded meanwhile."""
-        self.rest()
+        """Rest until something of the run changes; the segment may be unloaded meanwhile.
+
+        A call made in one branch may be awaited in an arm, as in `run.gather(charge(a), charge(b))`: then the arm rests.
+        """
+        line = self._line()
+        line.rest()
         try:
             await self.session.nap()
         finally:
-            self.unrest()
+            line.unrest()
+
+    def _line(self) -> Branch:
+        """Return the branch whose task awaits now."""
+        caller = CURRENT.get()
+        return caller if isinstance(caller, Branch) and caller.task is asyncio.current_task() else self
 
     def rest(self) -> None:
         """Count this branch as unable to move."""
@@ -205,15 +214,16 @@ class Branch:
             self.session.busy -= 1
 
     def join(self, arms: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """Await arms, counting this branch as resting while they run."""
+        """Await arms, counting the branch that awaits them as resting while they run."""
         return self._join(arms)
 
     async def _join(self, arms: Coroutine[Any, Any, Any]) -> Any:
-        self.rest()
+        line = self._line()
+        line.rest()
         try:
             return await arms
         finally:
-            self.unrest()
+            line.unrest()
 
 
 def _prefix(session: Session, branch: str) -> str:

@@ -289,7 +289,8 @@ def returned(
 def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool) -> None:
     """Record that nobody knows what an attempt did. `quiet` says that its code has returned."""
     if session.dropped is not None:
-        session.evidence(effect, number, "unknown", why=why)
+        if quiet:  # evidence also says that the code has returned; a thread that still runs says so when it does
+            session.evidence(effect, number, "unknown", why=why)
         return
     if effect.outcome not in {"started", "unknown"}:
         return

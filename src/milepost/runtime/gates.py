@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from milepost.runtime.session import Session
     from milepost.stores.api import OnceTaken, SwitchedOff
 
-POLL_MS = 500
+POLL_MS = 2_000  # beyond what a segment lingers for, so that a run which polls is unloaded
 
 
 class WorkFailed(MilepostError):
@@ -193,11 +193,7 @@ async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, ref
     session, switch = branch.session, refusal.switch
     waiting = Waiting("person" if switch.kind == "hold" else "switch", None, f"{switch.scope}: {switch.why}")
     plan(session, step, effect, waiting)
-    session.polls[step.id] = session.engine.clock.now() + 4 * POLL_MS
-    try:
-        await session.parked(step.id, waiting, branch.idle)
-    finally:
-        session.polls.pop(step.id, None)
+    await _poll(branch, step, waiting)
 
 
 async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refusal: OnceTaken) -> None:
@@ -215,11 +211,19 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
         confirmed = e.EffectConfirmed(at=now, step=step.id, attempt=0, result=result, by="once", why=first, spent={})
         session.put(confirmed, once_settled=())
     else:
-        session.polls[step.id] = now + 4 * POLL_MS
-        try:
-            await session.parked(step.id, Waiting("unknown", None, ""), branch.idle)
-        finally:
-            session.polls.pop(step.id, None)
+        await _poll(branch, step, Waiting("unknown", None, ""))
+
+
+async def _poll(branch: Branch, step: ToolStep, waiting: Waiting) -> None:
+    """Rest until it is time to look again: whatever else of the run changes does not tell what others hold."""
+    session = branch.session
+    due = session.engine.clock.now() + POLL_MS
+    session.polls[step.id] = due
+    try:
+        while session.engine.clock.now() < due:
+            await session.parked(step.id, waiting, branch.idle)
+    finally:
+        session.polls.pop(step.id, None)
 
 
 def earlier_unsettled(effect: Effect, number: int) -> bool:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from milepost.cli.demo.failure import DemoPartsMissing
+from milepost.cli.demo.failure import DemoFailed, DemoPartsMissing
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from milepost.cli.demo.outcome import Outcome
     from milepost.cli.demo.run import Setting
 
@@ -20,9 +18,9 @@ _PARTS = ("aiosmtpd", "httpx")  # the extra `demo`
 
 
 @click.command()
-@click.option("--naive", is_flag=True, help="Run the same desk with plain retries instead, and count its duplicates.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Decides the faults and the kills.")
-@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Use this new folder, not a temporary one.")
+@click.option("--naive", is_flag=True, help="Run the desk with plain retries instead, and count its duplicates.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Decides faults and kills.")
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Leave the files in this new folder.")
 @click.option(
     "--finish",
     metavar="DIR",
@@ -46,8 +44,8 @@ def demo(
 ) -> None:
     """Run a refund desk whose worker is killed by SIGKILL again and again.
 
-    A payment service and a mail server run as processes of their own; they lose answers, answer 500 after the money moved,
-    and delay. What they did is counted in their own ledgers.
+    A payment service and a mail server run as processes of their own; they lose answers, answer 500 after the money
+    moved, and delay. What they did is counted in their own ledgers.
 
     Exit status: 0 when nothing was done twice or forgotten, 1 otherwise. With --naive: 0 when it came to its end.
     """
@@ -62,7 +60,10 @@ def demo(
         folder = keep or Path(tempfile.mkdtemp(prefix="milepost-demo-"))
         setting = Setting(seed, tickets, kills, kills // 2, naive)
         begin(folder, setting)
-    outcome = _play(folder, setting, unkilled=finish is not None, as_json=as_json)
+    try:
+        outcome = _play(folder, setting, unkilled=finish is not None, as_json=as_json)
+    except DemoFailed as failed:
+        raise click.ClickException(str(failed)) from failed
     if outcome.problems() and not setting.naive:
         context.exit(1)
 
@@ -78,7 +79,7 @@ def _play(folder: Path, setting: "Setting", *, unkilled: bool, as_json: bool) ->
         outcome = play(folder, setting, plan)
         print(json.dumps(outcome.as_data(), indent=2))
         return outcome
-    console: Console = Console()
+    console = Console()
     title = "naive desk" if setting.naive else "refund desk"
     outcome = with_bar(console, title, plan, lambda on_look: play(folder, setting, plan, on_look))
     print_outcome(console, outcome)

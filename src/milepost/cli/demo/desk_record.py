@@ -1,7 +1,7 @@
 """What the desk's own record says, read through the one read API while the worker lives, dies and lives again.
 
-Nothing here judges the demo: duplicates and losses are counted outside (see `tally`). The record tells the killer how far
-the work is and whether an effect is in flight, and tells a person what is left to decide.
+Nothing here judges the demo: duplicates and losses are counted outside (see `tally`). The record tells the killer how
+far the work is and whether an effect is in flight, and tells a person what is left to decide.
 """
 
 import asyncio
@@ -34,8 +34,9 @@ class Held:
 class Record:
     """What the record says once nothing moves any more.
 
-    `unknown` outcomes came up, `reconciled` of them were settled without a person, `held` wait for one. `stuck` names the
-    tickets whose runs neither are done nor wait for a person on an effect. `damaged` names the runs that do not verify.
+    `unknown` outcomes came up, `reconciled` of them were settled without a person, `held` wait for one. `stuck` names
+    the tickets whose runs neither are done nor wait for a person on an effect. `damaged` names the runs that do not
+    verify.
     `done` maps each kind of effect to the tickets of which the record says that it happened.
     """
 

@@ -1,7 +1,8 @@
 """The worker process of the refund desk: `python -m milepost.cli.demo.desk_worker`. Kill it at any instruction.
 
-It starts a run for each ticket, keyed by the ticket's id, so that after a restart the same start finds the same run. Then
-it serves, a few runs at once, as `milepost worker` does. It ends with status 0 when no run can move without a person.
+It starts a run for each ticket, keyed by the ticket's id, so that after a restart the same start finds the same run.
+Then it serves, a few runs at once, as `milepost worker` does. It ends with status 0 when no run can move without a
+person.
 """
 
 import argparse

@@ -39,11 +39,12 @@ class Plan:
     kills: int = 20
     on_effect: int = 10
     most_kills: int = 40
-    life: tuple[float, float] = (0.02, 0.6)
+    life: tuple[float, float] = (0.05, 0.6)
     early_life: tuple[float, float] = (0.05, 0.6)
     early_share: float = 0.15
     aimed_share: float = 0.8
     patience: float = 0.4
+    linger: tuple[float, float] = (0.02, 0.12)
     warm_up: float = 6.0
     killing_time: float = 50.0
     whole_time: float = 110.0
@@ -63,7 +64,7 @@ class Kill:
 class Report:
     """What the killer did, and the number of `steps` that it saw begun.
 
-    `first_steps` has, for each restart that got so far, the seconds from the start of the process to its first new step.
+    `first_steps` has, for each restart that got so far, the seconds from the process's start to its first new step.
     """
 
     steps: int = 0
@@ -163,7 +164,7 @@ class Killer:
         early = self._random.random() < self._plan.early_share
         after = self._random.uniform(*(self._plan.early_life if early else self._plan.life))
         aimed = self._random.random() < self._plan.aimed_share
-        return _Wish(early, after, aimed=aimed and not early, linger=self._random.uniform(0.0, 0.04))
+        return _Wish(early, after, aimed=aimed and not early, linger=self._random.uniform(*self._plan.linger))
 
     def _wants_more(self, now: float) -> bool:
         kills = len(self._report.kills)

@@ -64,4 +64,4 @@ def decide(text: str, customer: str, seed: int) -> Verdict:
 
 def thinking_ms(text: str, seed: int) -> int:
     """How long the model takes over a letter, in milliseconds: long enough for a kill to land inside."""
-    return draw_between(20, 80, seed, "thinking", text)
+    return draw_between(100, 400, seed, "thinking", text)

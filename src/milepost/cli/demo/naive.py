@@ -89,9 +89,7 @@ def steps_done(folder: Path) -> int:
     return sum(any(word in line for word in _STEP_WORDS) for line in _lines(_log_file(folder)))
 
 
-def run_naive(
-    outside: Outside, plan: Plan, tickets: int, on_look: Callable[[Report], None] = lambda _: None
-) -> Report:
+def run_naive(outside: Outside, plan: Plan, tickets: int, on_look: Callable[[Report], None] = lambda _: None) -> Report:
     """Run the naive desk's worker over the first tickets under the killer, in the folder of the outside world."""
     log_file = _log_file(outside.folder)
     argv = [sys.executable, "-m", "milepost.cli.demo.naive"]

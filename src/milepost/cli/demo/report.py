@@ -51,13 +51,13 @@ def decisions(outcome: Outcome) -> Iterator[str]:
     """What waits for a person, each with the commands to look at it and to settle it."""
     if outcome.record is None or not outcome.record.held:
         return
-    yield "Nobody can ask a mail server what became of a mail, so these wait for you. Its ledger is your mailbox here:"
-    store = f"--store sqlite:///{outcome.store.resolve()}"
+    yield "Nobody can ask a mail server what became of a mail: these wait for you. Its ledger is your mailbox here."
+    yield f"  export MILEPOST_STORE={outcome.store.resolve()}"
     for held in outcome.record.held:
         run, arrived = held.run[:_ID_LENGTH], outcome.arrived(held)
         yield f"  {held.ticket}: the {held.kind} {'arrived' if arrived else 'never arrived'}"
-        yield f"    milepost show {run} {store}"
-        yield f"    milepost resolve {run} {held.path} {_word(held, arrived=arrived)} {store}"
+        yield f"    milepost show {run}"
+        yield f"    milepost resolve {run} {held.path} {_word(held, arrived=arrived)}"
     yield f"Then let the desk go on: milepost demo --finish {outcome.folder}"
 
 

@@ -50,11 +50,14 @@ def begin(folder: Path, setting: Setting) -> None:
 
 def setting_of(folder: Path) -> Setting:
     """The setting of an earlier demo of the Milepost desk. Raises NoDemoHere when the folder holds none."""
+    hint = "name the folder that an earlier demo printed"
     try:
-        return msgspec.json.decode(_setting_file(folder).read_bytes(), type=Setting)
+        setting = msgspec.json.decode(_setting_file(folder).read_bytes(), type=Setting)
     except (OSError, msgspec.DecodeError) as error:
-        hint = "name the folder that an earlier demo printed"
         raise NoDemoHere(folder, "holds no earlier demo", hint) from error
+    if setting.naive:
+        raise NoDemoHere(folder, "holds the naive desk, which has nothing to go on from", hint)
+    return setting
 
 
 def play(folder: Path, setting: Setting, plan: Plan, on_look: OnLook = lambda _: None) -> Outcome:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from milepost.cli.demo.ledgers import Applied, Mail, Note
 from milepost.cli.demo.tickets import Ticket
@@ -24,7 +24,7 @@ class Line:
     lost: int
     waiting: int
     wrong: int
-    seen: frozenset[str] = frozenset()
+    seen: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def count(
 ) -> Tally:
     """The tally of a desk. `notes` is None for a desk that keeps none.
 
-    `waiting` names, by ticket, the kind of effect at which it waits for a person. That effect, and those that come after
-    it, are in the person's hands where they are absent. What should have come before it is lost all the same.
+    `waiting` names, by ticket, the kind of effect at which it waits for a person. That effect, and those that come
+    after it, are in the person's hands where they are absent. What should have come before it is lost all the same.
     """
     held = waiting or {}
     lines = [_money("refund", tickets, applied, held), _money("voucher", tickets, applied, held)]

@@ -31,27 +31,30 @@ LOG_BYTES = 16 * 1024 * 1024
 STORE_MODE = 0o600
 
 
+def named(place: str, error: apsw.Error) -> StoreError:
+    """Return our error for what SQLite raised."""
+    match error:
+        case apsw.NotADBError():
+            return NotAStore(place, "it is no SQLite file")
+        case apsw.CorruptError() | apsw.FormatError():
+            return NotAStore(place, f"the file is damaged ({error})")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusy(place)
+        case apsw.CantOpenError():
+            return StoreMissing(place)
+        case apsw.ReadOnlyError():
+            return StoreError(f"{place} cannot be written: {error}. Check its owner and mode with: milepost doctor")
+        case _:
+            return StoreFailed(str(error))
+
+
 @contextmanager
 def named_errors(place: str) -> Iterator[None]:
     """Turn what SQLite raises into our errors."""
     try:
         yield
-    except apsw.NotADBError as error:
-        raise NotAStore(place, "it is no SQLite file") from error
-    except (apsw.CorruptError, apsw.FormatError) as error:
-        raise NotAStore(place, f"the file is damaged ({error})") from error
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise StoreBusy(place) from error
-    except apsw.CantOpenError as error:
-        if not Path(place).exists():
-            raise StoreMissing(place) from error
-        why = f"{place} cannot be opened ({error}). Check the owner and mode of it and of its folder."
-        raise StoreError(why) from error
-    except (apsw.FullError, apsw.IOError) as error:
-        raise StoreFailed(str(error)) from error
-    except apsw.ReadOnlyError as error:
-        why = f"{place} cannot be written: {error}. Check its owner and mode with: milepost doctor"
-        raise StoreError(why) from error
+    except apsw.Error as error:
+        raise named(place, error) from error
 
 
 def check_library() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import apsw
 import msgspec
@@ -43,7 +44,9 @@ def checks(writer: apsw.Connection, place: str, now: int) -> list[Check]:
     applied = len(writer.execute(SQL["migrations"]).fetchall())
     return [
         Check("library", safe, f"SQLite {version}", f"install apsw with SQLite {needs} or later"),
-        Check("journal mode", journal == "wal", journal, "keep the file on a local disk, and open it with Milepost alone"),
+        Check(
+            "journal mode", journal == "wal", journal, "keep the file on a local disk, and open it with Milepost alone"
+        ),
         Check("synchronous", synchronous == 2, f"{synchronous} (2 is FULL)", "open it with Milepost alone"),  # noqa: PLR2004
         Check("migrations", applied == len(MIGRATIONS), f"{applied} of {len(MIGRATIONS)} applied", "milepost init"),
         private([place, place + "-wal", place + "-shm"]),
@@ -55,7 +58,7 @@ def checks(writer: apsw.Connection, place: str, now: int) -> list[Check]:
 def pages(writer: apsw.Connection) -> Check:
     """Read the whole file and say whether its pages and indexes are sound."""
     try:
-        found = str(writer.execute("PRAGMA quick_check(1)").fetchall()[0][0])  # type: ignore[index]
+        found = cast("list[tuple[str]]", writer.execute("PRAGMA quick_check(1)").fetchall())[0][0]
     except apsw.Error as error:
         found = str(error)
     return Check("pages", found == "ok", found, "keep the file as it is, and restore a backup")
@@ -77,13 +80,13 @@ def room(place: str, least: int = FREE_LEAST) -> Check:
 
 def latest(writer: apsw.Connection) -> int:
     """Return the latest moment that anything of the store was written at; 0 for an empty one."""
-    moments = [row[0] or 0 for row in writer.execute(SQL["latest_change"]).fetchall()]  # type: ignore[index]
-    for row in writer.execute(SQL["last_bodies"]).fetchall():
-        try:
-            moments.append(_moment.decode(row[0]).at)  # type: ignore[index]
-        except msgspec.DecodeError:
-            continue  # a damaged entry is what `verify` reports
-    return max(moments, default=0)
+    changes = cast("list[tuple[int | None]]", writer.execute(SQL["latest_change"]).fetchall())
+    bodies = cast("list[tuple[bytes]]", writer.execute(SQL["last_bodies"]).fetchall())
+    moments = [at or 0 for (at,) in changes]
+    for (body,) in bodies:
+        with suppress(msgspec.DecodeError):  # a damaged entry is what `verify` reports
+            moments.append(_moment.decode(body).at)
+    return max(moments)
 
 
 def clock(written: int, now: int) -> Check:

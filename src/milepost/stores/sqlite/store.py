@@ -33,7 +33,7 @@ from milepost.stores.api import (
     WorkerRow,
 )
 from milepost.stores.sqlite import health
-from milepost.stores.sqlite.connection import SQL, connect, extend_log, named_errors, prepare, read_only
+from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
 from milepost.stores.sqlite.writing import Batch, Recount
 
 if TYPE_CHECKING:
@@ -87,16 +87,18 @@ class SqliteStore:
         if self._failed:
             raise StoreFailed(self._failed)
         started = time.perf_counter()
-        with named_errors(self.place):
+        try:
             batch, answers = self._write(operations)
-            try:
-                self._writer.execute("COMMIT").fetchall()
-            except apsw.Error as error:
-                # The live connection may show the rows as gone while the file has them: nobody knows. Stop here.
-                self._failed = str(error)
-                raise StoreFailed(self._failed) from error
-        for old, new in batch.moved.values():
-            old.row, old.seq, old.hash = new.row, new.seq, new.hash
+        except apsw.Error as error:
+            raise named(self.place, error) from error
+        try:
+            self._writer.execute("COMMIT").fetchall()
+        except apsw.Error as error:
+            # The live connection may show the rows as gone while the file has them: nobody knows. Stop here.
+            self._failed = str(error)
+            raise StoreFailed(self._failed) from error
+        for moved in batch.moved.values():
+            moved.head.row, moved.head.seq, moved.head.hash = moved.row, moved.seq, moved.hash
         self._commits += 1
         if self._commits == COMMITS_BEFORE_EXTENDING:
             extend_log(self._writer, self.place)

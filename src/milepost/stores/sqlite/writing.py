@@ -9,7 +9,6 @@ nothing queued behind it. Heads in memory change only after the commit succeeded
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.chain import genesis, link
@@ -51,16 +50,31 @@ class Recount(Exception):  # noqa: N818  not an error: it never leaves this modu
     """The optimistic try does not add up: redo one by one."""
 
 
-@dataclass(slots=True)
+class Moved:
+    """Where a run's chain ends after what was written so far, and the head in memory that will be moved there."""
+
+    __slots__ = ("boundary", "hash", "head", "row", "segment", "seq")
+
+    def __init__(self, head: Head, row: int, seq: int, digest: bytes) -> None:
+        self.head = head
+        self.row = row
+        self.seq = seq
+        self.hash = digest
+        self.boundary: int | None = None
+        self.segment = head.segment
+
+
 class Rows:
     """What a batch of appends writes, by table."""
 
-    journal: list[tuple[Any, ...]] = field(default_factory=list)
-    heads: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    new_heads: dict[int, tuple[Head, Head]] = field(default_factory=dict)
-    chunks: list[tuple[Any, ...]] = field(default_factory=list)
-    effects: dict[tuple[int, str], tuple[Any, ...] | None] = field(default_factory=dict)
-    status: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    __slots__ = ("chunks", "effects", "heads", "journal", "status")
+
+    def __init__(self) -> None:
+        self.journal: list[tuple[Any, ...]] = []
+        self.heads: dict[int, Moved] = {}
+        self.chunks: list[tuple[Any, ...]] = []
+        self.effects: dict[tuple[int, str], tuple[Any, ...] | None] = {}
+        self.status: dict[int, tuple[Any, ...]] = {}
 
 
 class Batch:
@@ -69,7 +83,7 @@ class Batch:
     def __init__(self, connection: apsw.Connection, store_id: str) -> None:
         self.connection = connection
         self.store_id = store_id
-        self.moved: dict[int, tuple[Head, Head]] = {}
+        self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
         self._switches: dict[str, Switch] | None = None
 
@@ -85,13 +99,13 @@ class Batch:
             self._claim_identities([append for append in appends if append.once is not None])
         for append in appends:
             self._beside(append)
-        self.moved.update(rows.new_heads)
+        self.moved.update(rows.heads)
 
     def _gather(self, append: Append, rows: Rows) -> None:
         if append.work is not None or append.holds or append.lifts:
             raise Recount
-        if append.scopes:
-            self._check_switches(append.scopes)
+        if append.scopes and not self.switches.keys().isdisjoint(append.scopes):
+            raise Recount
         self._number(append, append.entries, rows)
         self._project(append, rows)
 
@@ -115,32 +129,35 @@ class Batch:
             s = append.status
             rows.status[append.head.run] = (s.status, s.reason, s.until, s.ask, s.why, s.at, append.head.run)
 
-    def _number(self, append: Append, entries: Sequence[bytes], rows: Rows) -> None:
-        head = append.head
-        old, now = rows.new_heads.get(head.run) or self.moved.get(head.run) or (head, head)
-        if old is not head:
+    def _number(self, append: Append, entries: Sequence[bytes], rows: Rows) -> Moved:
+        head, run = append.head, append.head.run
+        moved = rows.heads.get(run)
+        if moved is None:
+            before = self.moved.get(run)
+            moved = Moved(head, head.row, head.seq, head.hash) if before is None else _after(before)
+            rows.heads[run] = moved
+        if moved.head is not head:
             raise Recount  # two owners of one run in one batch: let the epochs decide
-        row, seq, digest, previous = self.next_row, now.seq, now.hash, now.row
-        boundary = None
-        for position, body in enumerate(entries):
+        row, seq, digest, previous = self.next_row, moved.seq, moved.hash, moved.row
+        if append.boundary is not None:
+            moved.boundary = row + append.boundary
+        for body in entries:
             seq += 1
             digest = link(digest, body)
-            rows.journal.append((row, head.run, seq, previous, body, digest))
-            if position == append.boundary:
-                boundary = row
+            rows.journal.append((row, run, seq, previous, body, digest))
             previous = row
             row += 1
         self._next_row = row
-        earlier = rows.heads.get(head.run)
-        boundary = boundary or (earlier[3] if earlier else None)
-        segment = head.segment
-        rows.heads[head.run] = (previous, seq, digest, boundary, segment, head.run, head.epoch)
-        rows.new_heads[head.run] = (head, Head(head.run, head.run_id, head.epoch, previous, seq, digest, segment))
+        moved.row, moved.seq, moved.hash, moved.segment = previous, seq, digest, head.segment
+        return moved
 
     def _write(self, rows: Rows, *, count: bool) -> None:
         run = self.connection.executemany
         before = self.connection.total_changes()
-        run(SQL["advance_head"], rows.heads.values())
+        run(
+            SQL["advance_head"],
+            [(m.row, m.seq, m.hash, m.boundary, m.segment, key, m.head.epoch) for key, m in rows.heads.items()],
+        )
         if count and self.connection.total_changes() - before != len(rows.heads):
             raise Recount
         run(SQL["insert_entry"], rows.journal)
@@ -264,7 +281,7 @@ class Batch:
         self._write(rows, count=False)
         self._switch(append)
         self._beside(append)
-        self.moved.update(rows.new_heads)
+        self.moved.update(rows.heads)
 
     def _switch(self, append: Append) -> None:
         for hold in append.holds:
@@ -305,13 +322,18 @@ class Batch:
             assert row is not None
             raise OnceTaken(OnceRow(*row))
 
-    def _check_switches(self, scopes: tuple[str, ...]) -> None:
+    @property
+    def switches(self) -> dict[str, Switch]:
+        """What is stopped, as this transaction sees it."""
         if self._switches is None:
             rows = self.connection.execute(SQL["switches"]).fetchall()
-            self._switches = {str(row[0]): Switch(*row) for row in rows}  # type: ignore[misc,arg-type]
+            self._switches = {str(row[0]): Switch(*row) for row in rows}
+        return self._switches
+
+    def _check_switches(self, scopes: tuple[str, ...]) -> None:
         for scope in scopes:
-            if scope in self._switches:
-                raise SwitchedOff(self._switches[scope])
+            if scope in self.switches:
+                raise SwitchedOff(self.switches[scope])
 
     def _create(self, new: NewRun) -> Created:
         if new.key is not None:
@@ -372,7 +394,8 @@ class Batch:
         rows = Rows()
         self._number(append, append.entries, rows)
         self._write(rows, count=False)
-        return rows.new_heads[run][1]
+        moved = rows.heads[run]
+        return Head(run, run_id, epoch, moved.row, moved.seq, moved.hash, segment)
 
     def _deliver(self, post: Post) -> bool:
         run = self._run_number(post.run_id)
@@ -423,3 +446,8 @@ class Batch:
         if run is None:
             raise UnknownRun(run_id)
         return cast("int", run)
+
+
+def _after(moved: Moved) -> Moved:
+    """Return a copy to move on from: the original stands until the group that uses the copy is written."""
+    return Moved(moved.head, moved.row, moved.seq, moved.hash)

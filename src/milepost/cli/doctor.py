@@ -1,0 +1,124 @@
+"""`milepost doctor`: whether the store, its file and its workers stand as they should. It changes nothing.
+
+Each finding is ok, a note (worth knowing, nothing is wrong), or wrong. What the store rests on it says itself; here is
+added what the processes around it left behind.
+"""
+
+from __future__ import annotations
+
+import stat
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from milepost.cli.delivering import is_alive
+from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
+from milepost.cli.opening import now_ms, opened, wait_for
+from milepost.cli.options import common
+from milepost.cli.printing import plain, say, say_json, short, table
+from milepost.cli.settings import Settings, place_of
+from milepost.errors import StoreError
+from milepost.operations.inspection import Inspector
+from milepost.runtime import locks
+from milepost.stores.api import Query
+
+if TYPE_CHECKING:
+    from milepost.stores.api import Store
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+START_WORKER = "milepost worker --app module:app"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One finding; `todo` says what to type or mend where it is not ok."""
+
+    what: str
+    state: Literal["ok", "note", "wrong"]
+    found: str
+    todo: str = ""
+
+
+@click.command()
+@common
+def doctor(store: str | None, app: str | None, *, as_json: bool) -> None:
+    """Check the SQLite library, the file, the clock, the disk, and what workers left behind.
+
+    Changes nothing. Ends with code 1 where something is wrong.
+    """
+    url = Settings(store, app).url
+    try:
+        with opened(url) as store_:
+            findings = wait_for(examine(store_))
+        code = FOUND_DAMAGE if any(one.state == "wrong" for one in findings) else OK
+    except StoreError as error:
+        findings, code = [Found("store", "wrong", error.code, str(error))], code_of(error)
+    if as_json:
+        say_json({"store": url, "ok": code == OK, "findings": [asdict(one) for one in findings]})
+    else:
+        table(("check", "state", "found"), [(one.what, one.state, one.found) for one in findings], styled="state")
+        for one in findings:
+            if one.todo and one.state != "ok":
+                say(f"{one.what}: {plain(one.todo)}")
+        say(f"{place_of(url)}: {'nothing is wrong' if code == OK else 'something is wrong'}.")
+    click.get_current_context().exit(code)
+
+
+async def examine(store: Store) -> list[Found]:
+    """Return every finding about a store and the processes around it."""
+    basis = [
+        Found(check.name, "ok" if check.ok else "wrong", check.found, "" if check.ok else check.todo)
+        for check in await store.checks(now_ms())
+    ]
+    return [*basis, *await _workers(store), *await _mail(store), *await _people(store)]
+
+
+async def _workers(store: Store) -> list[Found]:
+    """What lives, what died while it held runs, and what it left on the disk."""
+    rows = await store.workers()
+    living = [worker for worker in rows if is_alive(store, worker)]
+    alive = Found("workers", "ok", f"{len(living)} running" if living else "none running")
+    held = []
+    for holder in await store.holders():
+        if not is_alive(store, holder):
+            held += [(holder.id, run.id) for run in await store.held_by(holder.id)]
+    findings = [alive, Found("takeover", "ok", "no run is held by a dead worker")]
+    if held:
+        shown = ", ".join(short(run_id) for _, run_id in held[:5]) + (", …" if held[5:] else "")
+        what = f"{len(held)} held by workers that are gone: {shown}"
+        findings[1] = Found("takeover", "note" if living else "wrong", what, "" if living else START_WORKER)
+    stale = locks.leftovers(store.place)
+    folder = locks.folder_of(store.place)
+    if folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) & OTHERS:
+        findings.append(Found("lock files", "wrong", f"{folder} is open to others", f"chmod go= {folder}"))
+    elif stale:
+        findings.append(Found("lock files", "note", f"{len(stale)} of dead workers, harmless", ""))
+    else:
+        findings.append(Found("lock files", "ok", "none left behind"))
+    return findings
+
+
+async def _mail(store: Store) -> list[Found]:
+    waiting = await store.undelivered()
+    if not waiting:
+        return [Found("inbox", "ok", "every message was taken")]
+    living = any([is_alive(store, worker) for worker in await store.workers()])  # noqa: C419  a generator would be async
+    what = f"{sum(waiting.values())} waiting for {', '.join(short(run_id) for run_id in list(waiting)[:5])}"
+    return [Found("inbox", "note" if living else "wrong", what, "" if living else START_WORKER)]
+
+
+async def _people(store: Store) -> list[Found]:
+    """What only a person can move: worth knowing, and no fault of the store's."""
+    needy = await Inspector(store).runs(Query(needs_you=True, limit=sys.maxsize))
+    switches = await store.switches()
+    findings = [Found("needs you", "ok", "no run")]
+    if needy:
+        shown = ", ".join(short(row.id) for row in needy[:5]) + (", …" if needy[5:] else "")
+        count = f"{len(needy)} run{'' if len(needy) == 1 else 's'}"
+        findings[0] = Found("needs you", "note", f"{count}: {shown}", "milepost runs --needs-you")
+    if switches:
+        held = ", ".join(f"{switch.scope} ({switch.kind}: {switch.why})" for switch in switches)
+        findings.append(Found("stopped", "note", held, "a hold is lifted by resolving what caused it"))
+    return findings

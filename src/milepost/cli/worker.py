@@ -1,0 +1,99 @@
+"""`milepost worker`: a process that drives runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from milepost.cli import options
+from milepost.cli.opening import opened, wait_for
+from milepost.cli.options import common
+from milepost.cli.printing import iso, plain
+from milepost.cli.settings import Settings, place_of
+from milepost.runtime.worker import TOGETHER
+
+if TYPE_CHECKING:
+    from milepost.app import App
+
+log = logging.getLogger("milepost.cli")
+LEVELS = ["debug", "info", "warning", "error"]
+
+
+@click.command()
+@click.option(
+    "--together", type=click.IntRange(min=1), default=TOGETHER, show_default=True, help="At most so many runs at once."
+)
+@click.option(
+    "--grace", type=options.Span(), default="10s", show_default=True, help="How long the first signal lets work finish."
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged to stderr."
+)
+@common
+def worker(together: int, grace: str, log_level: str, store: str | None, app: str | None, *, as_json: bool) -> None:
+    """Drive the runs of an App until SIGTERM or SIGINT.
+
+    The first signal starts nothing new, lets what is in flight finish, and gives every run back. The second ends the
+    process at once: what was in flight is unknown then, and found out by the next worker. So is SIGKILL, at any time.
+    """
+    _configure_logging(log_level, as_json=as_json)
+    settings = Settings(store, app)
+    if settings.named_store is not None:
+        with opened(settings.named_store):
+            pass  # a store that was named must be there: a misspelt path makes no second one
+    wait_for(_serve(settings.app, together, grace))
+
+
+async def _serve(app: App, together: int, grace: str) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _signalled, stop, number, grace)
+    names = ", ".join(sorted(app.workflows)) or "no workflows"
+    log.info("worker %d drives %s on %s", os.getpid(), names, place_of(app.store))
+    await app.serve(stop, together=together, grace=grace)
+    log.info("worker %d has given every run back", os.getpid())
+
+
+def _signalled(stop: asyncio.Event, number: int, grace: str) -> None:
+    name = signal.Signals(number).name
+    if stop.is_set():
+        log.warning("%s again: leaving at once; what is in flight becomes unknown", name)
+        os._exit(128 + number)
+    log.info("%s: finishing what is in flight, for at most %s", name, grace)
+    stop.set()
+
+
+class _Lines(logging.Formatter):
+    """Log records as lines that cannot act on a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one record; a traceback keeps its lines."""
+        first, *more = super().format(record).split("\n")
+        return "\n".join([plain(first), *(plain(line) for line in more)])
+
+
+class _JsonLines(logging.Formatter):
+    """Log records as JSON, one a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one record."""
+        told = {"at": iso(int(record.created * 1000)), "level": record.levelname.lower(), "logger": record.name}
+        told["message"] = record.getMessage()
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told)
+
+
+def _configure_logging(level: str, *, as_json: bool) -> None:
+    """Log to stderr, unless the environment's own configuration stands already."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if as_json else _Lines("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

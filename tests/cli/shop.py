@@ -1,0 +1,116 @@
+"""A program with an App: what the tests of the command line drive. Each test has a copy of it in a folder of its own."""
+
+import os
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import milepost as mp
+
+LEDGER = Path("ledger.txt")  # the outside world
+
+
+def written(line: str) -> bool:
+    return LEDGER.exists() and line in LEDGER.read_text().splitlines()
+
+
+@mp.tool(effect="queryable", visible_within="0s")
+def charge(order: str, cents: int) -> str:
+    with LEDGER.open("a") as ledger:
+        ledger.write(f"{order} {cents}\n")
+    if order.startswith("hangs"):
+        time.sleep(60)
+    return f"receipt for {order}"
+
+
+@charge.reconcile
+def find_charge(order: str, cents: int) -> mp.Finding[str]:
+    return mp.happened(f"receipt for {order}") if written(f"{order} {cents}") else mp.did_not_happen()
+
+
+@mp.tool
+async def fax(to: str) -> str:
+    with LEDGER.open("a") as ledger:
+        ledger.write(f"fax {to}\n")
+    raise RuntimeError("the line dropped \x1b[31m\x07")
+
+
+@mp.tool(approval=True)
+async def mail(to: str) -> str:
+    with LEDGER.open("a") as ledger:
+        ledger.write(f"mail {to}\n")
+    return "sent"
+
+
+@mp.tool(effect="keyed", key_ttl="24h", scopes=["payments:charge"], cost={"usd": Decimal(3)})
+async def pay(order: str) -> str:
+    return f"paid {order}"
+
+
+@mp.workflow(version="1", tools=[charge])
+async def buy(run: mp.Run, order: str) -> str:
+    return await charge(order, 500)
+
+
+@mp.workflow(version="1", tools=[fax])
+async def faxing(run: mp.Run, to: str) -> str:
+    return await fax(to)
+
+
+@mp.workflow(version="1", tools=[mail])
+async def mailing(run: mp.Run, to: str) -> str:
+    try:
+        return await mail(to)
+    except mp.Denied as denied:
+        return f"not sent: {denied.why}"
+
+
+@mp.workflow(version="1", tools=[pay])
+async def paying(run: mp.Run, order: str) -> str:
+    return await pay(order)
+
+
+@mp.workflow(version="1")
+async def listening(run: mp.Run) -> list[int]:
+    return [await run.receive("go", int), await run.receive("go", int)]
+
+
+@mp.workflow(version="1")
+async def sleeping(run: mp.Run) -> None:
+    await run.sleep("1h")
+
+
+@mp.workflow(version="1", tools=[charge])
+async def failing(run: mp.Run) -> str:
+    receipt = await charge("before the failure", 1)
+    if not Path("mended").exists():
+        raise ValueError("it is not mended yet")
+    return receipt
+
+
+@mp.workflow(version="1")
+async def family(run: mp.Run) -> str:
+    child = await run.start(mailing, "the child")
+    return await child.result()
+
+
+staged = mp.Workflow("staged", version="1", input=str, result=str, tools=[charge, mail])
+
+
+@staged.segment
+async def first(run: mp.Run, order: str) -> mp.Next[str]:
+    await charge(order, 500)
+    return mp.go(second, order)
+
+
+@staged.segment
+async def second(run: mp.Run, order: str) -> mp.Next[str]:
+    await mail(order)
+    return mp.done("both")
+
+
+app = mp.App(
+    "sqlite:///shop.db",
+    workflows=[buy, faxing, mailing, paying, listening, sleeping, failing, family, staged],
+    lease=os.environ.get("SHOP_LEASE", "30s"),
+)

@@ -1,0 +1,119 @@
+"""Workers that share one store: `python -m tests.crash.fleet FOLDER [LEASE] [GRACE]` serves until SIGTERM.
+
+With STOP_BEFORE_SENDING the worker stops itself (SIGSTOP) in the moment between a `started` that is durable and its send: a
+callback looks at the store on every turn of the loop, so it comes between the commit and whoever waits for it.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import apsw
+
+import milepost as mp
+from tests.crash.desk import WORLD, charge, parcels, ship, small, store_of
+from tests.crash.world import point
+
+FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+STOP_BEFORE_SENDING = "STOP_BEFORE_SENDING"
+GO = FOLDER / "go"
+STARTED = "SELECT 1 FROM mp_effects WHERE outcome = 'started'"
+
+
+@mp.tool(timeout="1s")
+async def press(call: mp.Call, button: str) -> str:
+    point(f"press {button}", "before", call.attempt)
+    WORLD.apply("press", call.key, call.attempt, {"button": button})
+    point(f"press {button}", "applied", call.attempt)
+    return f"{button} pressed"
+
+
+@mp.tool(effect="queryable", visible_within="0s", timeout="1s")
+async def place(call: mp.Call, thing: str) -> str:
+    point(f"place {thing}", "before", call.attempt)
+    WORLD.apply("place", call.key, call.attempt, {"thing": thing})
+    return f"{thing} placed"
+
+
+@place.reconcile
+async def _placed(thing: str) -> mp.Finding[str]:
+    return mp.happened(f"{thing} placed") if WORLD.find("place", thing=thing) else mp.did_not_happen()
+
+
+@mp.tool(effect="queryable", visible_within="0s", timeout="20s")
+async def hold(call: mp.Call, door: str) -> str:
+    """Apply, then wait until the test says go."""
+    WORLD.apply("hold", call.key, call.attempt, {"door": door})
+    while not GO.exists():
+        await asyncio.sleep(0.005)
+    return f"{door} held"
+
+
+@hold.reconcile
+async def _held(door: str) -> mp.Finding[str]:
+    return mp.happened(f"{door} held") if WORLD.find("hold", door=door) else mp.did_not_happen()
+
+
+@mp.tool(effect="queryable", visible_within="0s", timeout="20s")
+def grip(call: mp.Call, door: str) -> str:
+    """Wait in a thread until the test says go, and only then apply."""
+    (FOLDER / "gripping").touch()
+    while not GO.exists():
+        time.sleep(0.005)
+    WORLD.apply("grip", call.key, call.attempt, {"door": door})
+    return f"{door} gripped"
+
+
+@grip.reconcile
+async def _gripped(door: str) -> mp.Finding[str]:
+    return mp.happened(f"{door} gripped") if WORLD.find("grip", door=door) else mp.did_not_happen()
+
+
+@mp.workflow(version="1", tools=[press])
+async def pressing(run: mp.Run, button: str) -> str:
+    return await press(button)
+
+
+@mp.workflow(version="1", tools=[place])
+async def placing(run: mp.Run, thing: str) -> str:
+    return await place(thing)
+
+
+@mp.workflow(version="1", tools=[hold, ship])
+async def holding(run: mp.Run, door: str) -> list[str]:
+    return [await hold(door), await ship(door)]
+
+
+@mp.workflow(version="1", tools=[grip])
+async def gripping(run: mp.Run, door: str) -> str:
+    return await grip(door)
+
+
+def fleet_of(folder: Path, lease: str = "30s") -> mp.App:
+    return mp.App(store_of(folder), workflows=[small, parcels, pressing, placing, holding, gripping], lease=lease)
+
+
+def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection) -> None:
+    """Stop this process as soon as a `started` is durable; once awake, keep the loop blocked for a moment."""
+    if list(store.execute(STARTED)):
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(0.5)  # the thread that renews the lease runs before the loop does
+        return
+    loop.call_soon(watch, loop, store)
+
+
+async def main() -> None:
+    _, _, lease, grace, *_ = [*sys.argv, *["30s", "10s"][len(sys.argv) - 2 :]]
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    if os.environ.get(STOP_BEFORE_SENDING):
+        loop.call_later(0.2, lambda: watch(loop, apsw.Connection(str(FOLDER / "store.db"))))
+    await fleet_of(FOLDER, lease).serve(stop, together=50, grace=grace)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
