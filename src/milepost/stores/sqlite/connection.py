@@ -40,8 +40,11 @@ def named(place: str, error: apsw.Error) -> StoreError:
             return NotAStore(place, f"the file is damaged ({error})")
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(place)
-        case apsw.CantOpenError():
+        case apsw.CantOpenError() if not Path(place).exists():
             return StoreMissing(place)
+        case apsw.CantOpenError():
+            why = f"{place} cannot be opened ({error}). Check the owner and mode of it and of its folder."
+            return StoreError(why)
         case apsw.ReadOnlyError():
             return StoreError(f"{place} cannot be written: {error}. Check its owner and mode with: milepost doctor")
         case _:
