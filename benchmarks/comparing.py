@@ -55,9 +55,9 @@ class Bench:
     scale: float
     folder: Path
 
-    def amount(self, count: int) -> int:
-        """A count of units, scaled, and at least 20."""
-        return max(20, round(count * self.scale))
+    def amount(self, count: int, least: int = 20) -> int:
+        """A count of units, scaled, and at least `least`."""
+        return max(least, round(count * self.scale))
 
     def rate_row(
         self, name: str, work: Work, unit: str, target: Target | None = None, rounds: int | None = None

@@ -86,7 +86,6 @@ def main() -> None:
     config: DBOSConfig = {
         "name": "bench",
         "system_database_url": f"sqlite:///{file}",
-        "run_admin_server": False,
         "log_level": "ERROR",
     }
     DBOS(config=config)

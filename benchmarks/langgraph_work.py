@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
@@ -50,7 +51,7 @@ def _round(saver: BaseCheckpointSaver[Any], node: Any) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def _thread(name: str, steps: int) -> dict[str, Any]:
+def _thread(name: str, steps: int) -> RunnableConfig:
     return {"configurable": {"thread_id": name}, "recursion_limit": steps + 10}
 
 
@@ -88,7 +89,8 @@ def _growth(file: Path) -> Growth:
             "turn", lambda state: "turn" if len(state["messages"]) <= TURNS else END, ["turn", END]
         )
         compiled = graph.compile(checkpointer=saver)
-        compiled.invoke({"messages": []}, _thread("talk", TURNS), durability="sync")
+        nothing: Talk = {"messages": []}
+        compiled.invoke(nothing, _thread("talk", TURNS), durability="sync")
     return marks.growth()
 
 

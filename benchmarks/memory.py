@@ -6,14 +6,14 @@ import gc
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import milepost as mp
+from benchmarks.child import measured
 from benchmarks.comparing import Bench, Row, Target, judged
-from benchmarks.work import open_app, waiting
+from benchmarks.work import open_app, sleeping, waiting
 
 WARM = 500
 """Runs parked before the first look, so that caches and pools are not counted as runs."""
@@ -22,80 +22,75 @@ PARKED = 10_000
 CHUNK = 500
 SETTLE_TRIES = 6_000
 MEGABYTE = 1 << 20
+STATM = Path("/proc/self/statm")
+"""Where Linux says it; elsewhere `ps` does."""
 
 
 def rows(bench: Bench) -> Iterator[Row]:
     """Resident memory that the parked runs add."""
-    added = bench.amount(PARKED)
+    added, warm = bench.amount(PARKED), bench.amount(WARM)
     target = Target("most", 10, "MB")
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
         store, few = Path(folder) / "store.db", Path(folder) / "few.db"
-        parking = _child("park", store, added)
-        _child("park", few, 0)
-        opened = _child("open", store, 0)["after"] - _child("open", few, 0)["after"]
+        parking = measured("benchmarks.memory", "park", store, warm, added)
+        measured("benchmarks.memory", "park", few, warm, 0)
+        full, empty = (measured("benchmarks.memory", "open", file, 1, 0)["before"] for file in (store, few))
     grown = (parking["after"] - parking["before"]) / MEGABYTE
     yield judged(f"resident memory added by parking {added:,} runs", f"{grown:.1f} MB", grown, target)
-    opened_mb = opened / MEGABYTE
+    opened = (full - empty) / MEGABYTE
     name = f"resident memory added by opening a store with {added:,} parked runs"
-    yield judged(name, f"{opened_mb:.1f} MB", opened_mb, target)
-
-
-def _child(what: str, store: Path, added: int) -> dict[str, int]:
-    command = [sys.executable, "-m", "benchmarks.memory", what, str(store), str(added)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
-    measured: dict[str, int] = json.loads(shown.stdout.splitlines()[-1])
-    return measured
+    yield judged(name, f"{opened:.1f} MB", opened, target)
 
 
 def resident() -> int:
     """Bytes of this process that are in memory, after a collection."""
     gc.collect()
+    if STATM.exists():
+        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     shown = subprocess.run(["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, text=True, check=True)  # noqa: S607
     return int(shown.stdout) * 1024
 
 
-async def _park(store: str, added: int) -> dict[str, int]:
+async def _work(store: str, name: str, warm: int, added: int) -> dict[str, int]:
+    """Serve the store and park the first runs, look, park the others, and look again."""
     async with open_app(store) as app:
-        await _park_some(app, "warm", WARM)
+        await _park_some(app, f"{name}-warm", warm)
         before = resident()
-        await _park_some(app, "run", added)
+        await _park_some(app, f"{name}-run", added)
         return {"before": before, "after": resident()}
 
 
 async def _park_some(app: mp.App, name: str, count: int) -> None:
-    """Start runs and wait until each is parked, in chunks, keeping nothing of them."""
+    """Start runs, half of which sleep for a month while the others wait for a word, and wait until all are parked."""
+    parked = (await app.inspect.counts()).get("parked", 0)
     for start in range(0, count, CHUNK):
-        keys = [f"{name}-{number}" for number in range(start, min(start + CHUNK, count))]
-        handles = await asyncio.gather(*(app.start(waiting, key, key=key) for key in keys))
-        for handle in handles:
-            await _until_parked(handle)
+        numbers = range(start, min(start + CHUNK, count))
+        await asyncio.gather(*(_start(app, f"{name}-{number}", number) for number in numbers))
+        parked += len(numbers)
+        await _until_parked(app, parked)
 
 
-async def _until_parked(handle: mp.Handle[str]) -> None:
+async def _start(app: mp.App, key: str, number: int) -> None:
+    await app.start(sleeping if number % 2 else waiting, key, key=key)
+
+
+async def _until_parked(app: mp.App, count: int) -> None:
     for _ in range(SETTLE_TRIES):
-        if (await handle.status()).status == "parked":
+        if (await app.inspect.counts()).get("parked", 0) == count:
             return
         await asyncio.sleep(0.01)
-    raise RuntimeError(f"run {handle.id} does not park")
-
-
-async def _open(store: str) -> dict[str, int]:
-    """Serve a store with parked runs, do one run's work, and look."""
-    async with open_app(store) as app:
-        before = resident()
-        await _park_some(app, "opened", 1)
-        return {"before": before, "after": resident()}
+    raise RuntimeError(f"of {count} runs not all park: {await app.inspect.counts()}")
 
 
 def main() -> None:
     """The child process: print bytes before and after."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("park", "open"))
+    parser.add_argument("name", help="what the runs' keys begin with")
     parser.add_argument("store")
+    parser.add_argument("warm", type=int)
     parser.add_argument("added", type=int)
     chosen = parser.parse_args()
-    measured = _park(chosen.store, chosen.added) if chosen.what == "park" else _open(chosen.store)
-    print(json.dumps(asyncio.run(measured)))
+    print(json.dumps(asyncio.run(_work(chosen.store, chosen.name, chosen.warm, chosen.added))))
 
 
 if __name__ == "__main__":

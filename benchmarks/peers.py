@@ -1,19 +1,16 @@
 """The same work on DBOS and on LangGraph's SQLite saver, each in a process of its own (it brings another SQLite).
 
 Their unit is a recorded step: neither tells a free read from an effect, so each has one rate. A row says so where an
-engine is not installed.
+engine is not installed. Each stores in SQLite, and commits as durably as its own defaults say.
 """
 
 import importlib.util
-import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from benchmarks.child import measured
 from benchmarks.comparing import Bench, Row
 from benchmarks.conversation import Growth
 from benchmarks.growth import described
@@ -40,9 +37,9 @@ PEERS = (
 )
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: Bench, peers: Sequence[Peer] = PEERS) -> Iterator[Row]:
     """Rates in sequence and of 100 runs together, and the growth of a conversation, for each that is installed."""
-    for peer in PEERS:
+    for peer in peers:
         if not _installed(peer.needs):
             yield Row(f"{peer.name}: steps in sequence, 100 runs, a conversation", "not installed")
             continue
@@ -51,7 +48,7 @@ def rows(bench: Bench) -> Iterator[Row]:
         yield bench.rate_row(f"{peer.name}: one run in sequence", alone, peer.unit, rounds=rounds)
         yield bench.rate_row(f"{peer.name}: 100 runs", _Rate(peer, 100, peer.together), peer.unit, rounds=rounds)
         with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
-            growth = Growth(**_child(peer, "growth", folder, "1", "1"))
+            growth = Growth(**measured(peer.program, "growth", folder, 1, 1))
         yield from described(peer.name, growth)
 
 
@@ -62,8 +59,7 @@ class _Rate:
     each: int
 
     def __call__(self, folder: Path) -> Slice:
-        measured = _child(self.peer, "rate", str(folder), str(self.runs), str(self.each))
-        return Slice(measured["count"], measured["seconds"], measured["cpu"])
+        return Slice(**measured(self.peer.program, "rate", folder, self.runs, self.each))
 
 
 def _installed(module: str) -> bool:
@@ -71,11 +67,3 @@ def _installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
-
-
-def _child(peer: Peer, *arguments: str) -> Any:
-    command = [sys.executable, "-m", peer.program, *arguments]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if shown.returncode != 0:
-        raise RuntimeError(f"{peer.name} failed:\n{shown.stderr[-2000:]}")
-    return json.loads(shown.stdout.splitlines()[-1])

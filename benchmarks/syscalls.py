@@ -4,13 +4,14 @@ import argparse
 import asyncio
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.child import ROOT, TIMEOUT, command
 from benchmarks.comparing import Bench, Row, Target, judged
-from benchmarks.work import AUTHORITY, BUDGET, Stretch, effects, open_app
+from benchmarks.work import AUTHORITY, BUDGET, Stretch, open_app
+from benchmarks.work import effects as workflow
 
 EFFECTS = 200
 SYNCS = ("fdatasync", "fsync")
@@ -23,16 +24,17 @@ def rows(bench: Bench) -> Iterator[Row]:
         yield Row(name, "strace is not installed")
         return
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
-        few, many = (_syncs(Path(folder), count) for count in (1, 1 + EFFECTS))
-    each = (many - few) / EFFECTS
+        effects = bench.amount(EFFECTS)
+        few, many = (_syncs(Path(folder), count) for count in (1, 1 + effects))
+    each = (many - few) / effects
     yield judged(name, f"{each:.2f}", each, Target("least", 1, "an effect"))
 
 
 def _syncs(folder: Path, count: int) -> int:
     report = folder / f"strace-{count}"
-    child = [sys.executable, "-m", "benchmarks.syscalls", str(folder / f"store-{count}.db"), str(count)]
+    child = command("benchmarks.syscalls", folder / f"store-{count}.db", count)
     traced = ["strace", "-f", "-c", "-e", f"trace={','.join(SYNCS)}", "-o", str(report), *child]
-    subprocess.run(traced, check=True, timeout=300)
+    subprocess.run(traced, cwd=ROOT, check=True, timeout=TIMEOUT)
     lines = [line.split() for line in report.read_text().splitlines()]
     # % time, seconds, usecs/call, calls, [errors,] syscall
     return sum(int(fields[3]) for fields in lines if fields and fields[-1] in SYNCS)
@@ -41,7 +43,7 @@ def _syncs(folder: Path, count: int) -> int:
 async def _act(store: str, count: int) -> None:
     async with open_app(store) as app:
         stretch = Stretch("run", count, count)
-        handle = await app.start(effects, stretch, key="run", authority=AUTHORITY, budget=BUDGET)
+        handle = await app.start(workflow, stretch, key="run", authority=AUTHORITY, budget=BUDGET)
         await handle.result()
 
 

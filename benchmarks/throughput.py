@@ -18,7 +18,7 @@ SEGMENT = 10
 
 def rows(bench: Bench) -> Iterator[Row]:
     """All rates, each with its target."""
-    one, many = bench.amount(EFFECTS), bench.amount(10_000) // RUNS
+    one, many = bench.amount(EFFECTS), bench.amount(100, least=1)
     for name, workflow, alone, together in (
         ("effects", effects, 0.75, 4.0),
         ("effects, all (key, scope, once, cost)", effects_all, 0.6, 2.5),

@@ -22,33 +22,26 @@ from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool
 from milepost.definitions.workflows import Workflow
 from milepost.errors import (
-    EpochLost,
     InvalidDeclaration,
     InvalidValue,
-    NeedsPerson,
-    RunHeld,
     StartConflict,
     TookTooLong,
     UnknownWorkflow,
-    Waiting,
 )
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
 from milepost.runtime import driver, starting
-from milepost.runtime.attached import HostRun
+from milepost.runtime.attached import attach, detach
+from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
 from milepost.runtime.engine import Engine
-from milepost.runtime.handles import RunHandle, waiting_of
+from milepost.runtime.handles import RunHandle
 from milepost.runtime.worker import Worker
-from milepost.stores.api import Create, RunRow, Store
+from milepost.stores.api import Create, Store
 from milepost.stores.sqlite.store import SqliteStore
 
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
-SETTLED = frozenset({"done", "failed", "cancelled", "killed", "blocked"})
-PERSON = frozenset({"approval", "authority", "budget", "person"})
-PERSON_POLL_S = 0.05
-ATTACH_TRIES = 40
 
 
 def open_store(url: str, *, create: bool = False) -> Store:
@@ -234,7 +227,7 @@ class App:
         await self._open(drives=True)
         engine = self._need_engine()
         engine.family = set()
-        worker = Worker(engine, poll_s=PERSON_POLL_S)
+        worker = Worker(engine, poll_s=LOOK_S)
         working = None
         try:
             handle = await self.start(workflow, given, **options)
@@ -243,7 +236,7 @@ class App:
             seconds = None if timeout is None else parse_ms(timeout) / 1000
             try:
                 async with asyncio.timeout(seconds):
-                    await self._until_settled(engine, handle.id, working)
+                    await until_settled(engine, handle.id, working)
             except TimeoutError:
                 row = await engine.store.run(handle.id)
                 raise TookTooLong(handle.id, row.status) from None
@@ -255,38 +248,6 @@ class App:
                 if not working.cancelled():
                     working.exception()
             await self._close()
-
-    async def _until_settled(self, engine: Engine, run_id: str, working: asyncio.Task[None]) -> None:
-        while True:
-            watching = engine.watch(run_id)
-            row = await engine.store.run(run_id)
-            if row.status in SETTLED:
-                return
-            waiting = await self._person(engine, run_id, row)
-            if waiting is not None:
-                raise NeedsPerson(run_id, waiting)
-            if working.done():
-                working.result()
-                return
-            await asyncio.wait([watching, working], timeout=PERSON_POLL_S, return_when=asyncio.FIRST_COMPLETED)
-
-    async def _person(self, engine: Engine, run_id: str, row: RunRow) -> Waiting | None:
-        """Return what needs a person, when nothing of the run or its children can move without one."""
-        if row.status != "parked" or row.owner is not None or (row.due is not None and row.due <= engine.clock.now()):
-            return None
-        if row.reason in PERSON or (row.reason == "unknown" and row.ask and row.until is None):
-            return waiting_of(row)
-        if row.reason != "child":
-            return None
-        family = engine.family or set()
-        for child in sorted(family - {run_id}):
-            below = await engine.store.run(child)
-            waiting = await self._person(engine, child, below)
-            if waiting is not None:
-                return waiting
-            if below.status == "blocked":
-                return Waiting("child", None, f"milepost show {child}")
-        return None
 
     # ------------------------------------------------------------ starting and looking
 
@@ -446,55 +407,15 @@ class App:
             await self._open(drives=True)
         engine = self._need_engine()
         try:
-            run = await self._attached(engine, key, authority, budget)
+            granted = (authority or Authority("")).granted(engine.clock.now())
+            run = await attach(engine, key, granted, _amounts(budget))
             try:
                 yield run
             finally:
-                session = engine.sessions.pop(run.id, None)
-                if session is not None and session.dropped is None:
-                    await driver.let_go(session)
+                await detach(engine, run)
         finally:
             if opened:
                 await self._close()
-
-    async def _attached(
-        self, engine: Engine, key: str, authority: Authority | None, budget: Cost | None
-    ) -> HostRun:
-        now = engine.clock.now()
-        new = starting.new_run(
-            engine,
-            None,
-            b"null",
-            run_id=uuid.uuid4().hex[:20],
-            key=key,
-            authority=(authority or Authority("")).granted(now),
-            budget=_amounts(budget),
-        )
-        created = await engine.writer.durable(Create(new))
-        row = await _unheld(engine, created.id)
-        try:
-            session = await driver.claim(engine, created.id, row.owner)
-        except EpochLost as error:
-            row = await engine.store.run(created.id)
-            raise RunHeld(created.id, row.owner or "another process") from error
-        run = HostRun(session)
-        data, known = await starting.state_bytes(
-            engine, created.id, session.state.state, session.state.state_root
-        )
-        session.known_chunks = known
-        run.load(data)
-        await driver.take_inbox(session)
-        return run
-
-
-async def _unheld(engine: Engine, run_id: str) -> RunRow:
-    """Return a run's row once nobody holds it. A worker that settles it lets go soon; a host does not."""
-    for _ in range(ATTACH_TRIES):
-        row = await engine.store.run(run_id)
-        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
-            return row
-        await asyncio.sleep(PERSON_POLL_S)
-    raise RunHeld(run_id, row.owner or "")
 
 
 def _check_tool(tool: Tool[..., Any]) -> None:

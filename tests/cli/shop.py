@@ -1,4 +1,4 @@
-"""A program with an App: what the tests of the command line drive. Each test has a copy of it in a folder of its own."""
+"""A program with an App, for the tests of the command line. Each test has a copy of it in a folder of its own."""
 
 import os
 import time
@@ -12,6 +12,10 @@ LEDGER = Path("ledger.txt")  # the outside world
 
 def written(line: str) -> bool:
     return LEDGER.exists() and line in LEDGER.read_text().splitlines()
+
+
+def mended() -> bool:
+    return Path("mended").exists()
 
 
 @mp.tool(effect="queryable", visible_within="0s")
@@ -29,14 +33,14 @@ def find_charge(order: str, cents: int) -> mp.Finding[str]:
 
 
 @mp.tool
-async def fax(to: str) -> str:
+def fax(to: str) -> str:
     with LEDGER.open("a") as ledger:
         ledger.write(f"fax {to}\n")
     raise RuntimeError("the line dropped \x1b[31m\x07")
 
 
 @mp.tool(approval=True)
-async def mail(to: str) -> str:
+def mail(to: str) -> str:
     with LEDGER.open("a") as ledger:
         ledger.write(f"mail {to}\n")
     return "sent"
@@ -83,7 +87,7 @@ async def sleeping(run: mp.Run) -> None:
 @mp.workflow(version="1", tools=[charge])
 async def failing(run: mp.Run) -> str:
     receipt = await charge("before the failure", 1)
-    if not Path("mended").exists():
+    if not mended():
         raise ValueError("it is not mended yet")
     return receipt
 

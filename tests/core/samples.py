@@ -40,7 +40,7 @@ def planned(
 
 
 def started(at: int = 10, attempt: int = 1, step: str = STEP, effect: str = "keyed", **changes: Any) -> e.EffectStarted:
-    """Return the start of an attempt; the first one brings the plan, a later one is a retry or, if so said, a resend."""
+    """Return the start of an attempt; the first one brings the plan, a later one is a retry, or a resend if so said."""
     facts: dict[str, Any] = {"epoch": 1, "deadline": at + 1_000}
     if attempt == 1:
         facts["plan"] = planned(at, step, effect, path=PATH if step == STEP else f"pay/charge{step}")
@@ -51,12 +51,16 @@ def confirmed(at: int = 20, attempt: int = 1, step: str = STEP, **changes: Any) 
     return e.EffectConfirmed(at=at, step=step, attempt=attempt, **{"result": msgspec.Raw(b'"ok"'), **changes})
 
 
-def failed(at: int = 20, attempt: int = 1, step: str = STEP, reason: str = "not_sent", **changes: Any) -> e.EffectFailed:
+def failed(
+    at: int = 20, attempt: int = 1, step: str = STEP, reason: str = "not_sent", **changes: Any
+) -> e.EffectFailed:
     facts: dict[str, Any] = {"why": "no route", "final": False, "retry_at": at + 100}
     return e.EffectFailed(at=at, step=step, attempt=attempt, reason=reason, **{**facts, **changes})
 
 
-def lost(at: int = 20, attempt: int = 1, step: str = STEP, *, quiet_at: int | None = None, died: bool = False) -> e.EffectUnknown:
+def lost(
+    at: int = 20, attempt: int = 1, step: str = STEP, *, quiet_at: int | None = None, died: bool = False
+) -> e.EffectUnknown:
     return e.EffectUnknown(at=at, step=step, attempt=attempt, why="no answer", quiet_at=quiet_at, died=died)
 
 
@@ -66,7 +70,11 @@ def found(at: int, answer: str, step: str = STEP, **changes: Any) -> e.FindingRe
 
 def absent(at: int = 50) -> list[e.Entry]:
     """Return how an attempt that was lost at 20 was proven absent."""
-    return [found(30, "did_not_happen"), found(at, "did_not_happen"), failed(at, reason="absent", retry_at=at, by="finding")]
+    return [
+        found(30, "did_not_happen"),
+        found(at, "did_not_happen"),
+        failed(at, reason="absent", retry_at=at, by="finding"),
+    ]
 
 
 def usd(amount: int | str) -> dict[str, Decimal]:

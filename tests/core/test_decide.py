@@ -19,7 +19,7 @@ from milepost.core.decide import (
     rest_on,
     verify_move,
 )
-from milepost.core.outcome import Ask, Facts, Person, Resend, Wait
+from milepost.core.outcome import Ask, Facts, Person, ProvenAbsent, Resend, Wait
 from milepost.core.state import RunState, fold
 from milepost.errors import Damaged
 from tests.core import samples as say
@@ -147,6 +147,16 @@ def test_for_a_run_that_ended_nothing_is_sent_again() -> None:
     assert move_for(say.effect(state), world(facts=blind, ended=True)) == Person(
         "the run ended, and the tool has no reconciler"
     )
+
+
+def test_for_a_run_that_ended_an_unfinished_read_is_over() -> None:
+    state = say.run(say.started(effect="read"), e.RunStopped(at=60, status="killed", code="killed", why="x"))
+    read = Facts(effect="read", version="1")
+
+    move = move_for(say.effect(state), world(facts=read, ended=True))
+
+    assert isinstance(move, ProvenAbsent)
+    assert move.final
 
 
 def test_what_a_person_was_called_for_stays_theirs_after_the_run_ended() -> None:

@@ -1,5 +1,7 @@
 """What may be done about an effect that nobody knows the outcome of: by class, by time, by what was found so far."""
 
+from typing import Any
+
 import pytest
 
 from milepost.core.outcome import (
@@ -24,17 +26,21 @@ BOUND = 30_000
 HOUR = 3_600_000
 
 
-def attempt(number: int = 1, at: int = 0, quiet_at: int | None = 1_000, *, died: bool = False, settled: str = "") -> Attempt:
+def attempt(
+    number: int = 1, at: int = 0, quiet_at: int | None = 1_000, *, died: bool = False, settled: str = ""
+) -> Attempt:
     return Attempt(number, at, 1, "worker-1", quiet_at, died, settled)  # type: ignore[arg-type]
 
 
-def doubt(*attempts: Attempt, asks: int = 0, absences: tuple[int, ...] = (), ask_at: int = 0, person: str = "") -> Doubt:
+def doubt(
+    *attempts: Attempt, asks: int = 0, absences: tuple[int, ...] = (), ask_at: int = 0, person: str = ""
+) -> Doubt:
     return Doubt(list(attempts) or [attempt()], asks, list(absences), ask_at, person)
 
 
-def facts(effect: str = "queryable", **changes: object) -> Facts:
-    known = {"visible_ms": BOUND, "reconcilable": True}
-    return Facts(effect=effect, **{**known, **changes})  # type: ignore[arg-type]
+def facts(effect: str = "queryable", **changes: Any) -> Facts:
+    known: dict[str, Any] = {"visible_ms": BOUND, "reconcilable": True}
+    return Facts(effect=effect, **{**known, **changes})
 
 
 # ---------------------------------------------------------------- by class
@@ -177,7 +183,7 @@ def test_without_attempt_or_promise_no_key_is_valid() -> None:
 # ---------------------------------------------------------------- when absence counts
 
 
-def asked(now: int, *absences: int, quiet_at: int | None = 1_000, **changes: object) -> Move:
+def asked(now: int, *absences: int, quiet_at: int | None = 1_000, **changes: Any) -> Move:
     in_doubt = doubt(attempt(quiet_at=quiet_at), asks=max(1, len(absences)), absences=absences)
     return next_move(facts(**changes), in_doubt, now)
 

@@ -1,21 +1,22 @@
 """The workload of the crash tests: one effect of every class, arms, a sleep, a signal, a child and an approval.
 
-`python -m tests.crash.desk FOLDER` starts the run, or finds it, and drives it to its end. It also plays the operator, who
-approves, sends the signal, and settles what only a person can settle by looking into the outside ledger. So each line that
-is ever appended to the run is appended by a process that a test kills. It prints the run's result.
+`python -m tests.crash.desk` starts the run, or finds it, and drives it to its end, in the folder that CRASH_FOLDER names. It
+also plays the operator, who approves, sends the signal, and settles what only a person can settle by looking into the
+outside ledger. So each line that is ever appended to the run is appended by a process that a test kills. It prints the
+run's result.
 """
 
 import asyncio
 import contextlib
 import json
-import sys
+import os
 from pathlib import Path
 
 import milepost as mp
 from milepost.stores.api import RunRow
 from tests.crash.world import Refused, World, point
 
-FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+FOLDER = Path(os.environ.get("CRASH_FOLDER", "."))
 WORLD = World(FOLDER)
 PAUSE_S = 0.01
 

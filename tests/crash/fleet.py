@@ -1,4 +1,4 @@
-"""Workers that share one store: `python -m tests.crash.fleet FOLDER [LEASE] [GRACE]` serves until SIGTERM.
+"""Workers that share one store: `python -m tests.crash.fleet LEASE GRACE` serves until SIGTERM.
 
 With STOP_BEFORE_SENDING the worker stops itself (SIGSTOP) in the moment between a `started` that is durable and its send: a
 callback looks at the store on every turn of the loop, so it comes between the commit and whoever waits for it.
@@ -14,13 +14,13 @@ from pathlib import Path
 import apsw
 
 import milepost as mp
-from tests.crash.desk import WORLD, charge, parcels, ship, small, store_of
+from tests.crash.desk import FOLDER, WORLD, parcels, ship, small, store_of
 from tests.crash.world import point
 
-FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 STOP_BEFORE_SENDING = "STOP_BEFORE_SENDING"
+DRAINING = FOLDER / "draining"
 GO = FOLDER / "go"
-STARTED = "SELECT 1 FROM mp_effects WHERE outcome = 'started'"
+STARTED = "SELECT 1 FROM mp_effects WHERE tool = 'press' AND outcome = 'started'"
 
 
 @mp.tool(timeout="1s")
@@ -77,6 +77,11 @@ async def pressing(run: mp.Run, button: str) -> str:
     return await press(button)
 
 
+@mp.workflow(version="1", tools=[hold, press])
+async def both(run: mp.Run, name: str) -> tuple[str, str]:
+    return await run.gather(hold(name), press(name))
+
+
 @mp.workflow(version="1", tools=[place])
 async def placing(run: mp.Run, thing: str) -> str:
     return await place(thing)
@@ -93,7 +98,7 @@ async def gripping(run: mp.Run, door: str) -> str:
 
 
 def fleet_of(folder: Path, lease: str = "30s") -> mp.App:
-    return mp.App(store_of(folder), workflows=[small, parcels, pressing, placing, holding, gripping], lease=lease)
+    return mp.App(store_of(folder), workflows=[small, parcels, pressing, both, placing, holding, gripping], lease=lease)
 
 
 def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection) -> None:
@@ -105,11 +110,17 @@ def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection) -> None:
     loop.call_soon(watch, loop, store)
 
 
+def drain(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Stop serving, and say so once the loop has had its turns."""
+    stop.set()
+    loop.call_later(0.05, DRAINING.touch)
+
+
 async def main() -> None:
-    _, _, lease, grace, *_ = [*sys.argv, *["30s", "10s"][len(sys.argv) - 2 :]]
+    _, lease, grace = sys.argv
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, drain, loop, stop)
     if os.environ.get(STOP_BEFORE_SENDING):
         loop.call_later(0.2, lambda: watch(loop, apsw.Connection(str(FOLDER / "store.db"))))
     await fleet_of(FOLDER, lease).serve(stop, together=50, grace=grace)

@@ -20,7 +20,10 @@ from typing import Any
 import apsw
 
 from milepost.app import open_store
+from milepost.core import codec
+from milepost.core import entries as e
 from milepost.errors import NotAStore, StoreMissing
+from milepost.stores.api import Query
 from milepost.testing.check import Applied, Violation, check
 from tests.crash import desk
 from tests.crash.world import CRASH_AT, World
@@ -48,23 +51,18 @@ class Ended:
         return self.code == -signal.SIGKILL
 
 
-def command(*arguments: str, program: str = "tests.crash.desk") -> list[str]:
-    """Return the command line of a worker."""
-    return [sys.executable, "-m", program, *arguments]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Return the environment of a worker: the tests are importable, and no setting leaks in."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, **more}
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a worker: where it works, and the tests are importable."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    return {**os.environ, "PYTHONPATH": path, "CRASH_FOLDER": str(folder), **more}
 
 
 def work(folder: Path, *strace: str, crash_at: str = "") -> Ended:
     """Run a worker on the folder until it ends or dies."""
     traced = ["strace", "-f", "-o", str(folder / "trace"), *strace] if strace else []
     done = subprocess.run(
-        [*traced, *command(str(folder))],
-        env=environment(**({CRASH_AT: crash_at} if crash_at else {})),
+        [*traced, sys.executable, "-m", "tests.crash.desk"],
+        env=environment(folder, **({CRASH_AT: crash_at} if crash_at else {})),
         capture_output=True,
         text=True,
         timeout=SECONDS_MOST,
@@ -131,12 +129,54 @@ def judged(folder: Path) -> list[Violation]:
     lines = World(folder).lines()
     try:
         store = open_store(desk.store_of(folder))
-    except (StoreMissing, NotAStore):
+    except (StoreMissing, NotAStore) as error:
+        if isinstance(error, NotAStore) and "it is empty" not in str(error):
+            raise  # killed while the file was being made, there is none; whatever else is wrong with it is a finding
         return [Violation("unrecorded", "", line.tool, "there is no store yet") for line in lines]
     try:
         return asyncio.run(check(store, [*lines, *notes(folder)]))
     finally:
         store.close()
+
+
+def journals(folder: Path) -> list[list[e.Entry]]:
+    """Return the entries of every run, oldest run first, as a dead worker left them."""
+
+    async def read() -> list[list[e.Entry]]:
+        store = open_store(desk.store_of(copy))
+        try:
+            runs = await store.runs(Query(limit=1_000))
+            chains = [await store.chain(run.id) for run in reversed(runs)]
+        finally:
+            store.close()
+        return [[codec.decode(stored.body) for stored in stored_] for _, stored_, _ in chains]
+
+    copy = copied(folder, folder.with_name(folder.name + "-read"))
+    try:
+        return asyncio.run(read())
+    finally:
+        shutil.rmtree(copy)
+
+
+def told_of(folder: Path, effect: str) -> list[e.Entry]:
+    """Return what the journals tell of one effect, which its tool and its first argument name: `charge first`."""
+    told: list[e.Entry] = []
+    for entries in journals(folder):
+        steps: set[str] = set()
+        for entry in entries:
+            if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+                steps = set()
+            plan = getattr(entry, "plan", entry)
+            if isinstance(plan, e.EffectPlanned) and f"{plan.tool} {first_of(plan)}".startswith(effect):
+                steps.add(plan.step)
+            if getattr(entry, "step", None) in steps:
+                told.append(entry)
+    return told
+
+
+def first_of(plan: e.EffectPlanned) -> str:
+    """Return the first argument of an effect."""
+    return str(next(iter(json.loads(bytes(plan.args)).values())))
 
 
 def notes(folder: Path) -> list[Applied]:

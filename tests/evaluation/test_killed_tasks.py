@@ -30,6 +30,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     ids=lambda given: given.id if isinstance(given, Task) else "",
 )
 def test_a_killed_task_ends_as_the_undisturbed_one(stage: Stage, task: Task, kill: Kill, record: str) -> None:
+    """Requirement 69. Requirement 86."""
     judged = judge(stage, task, kill)
 
     assert judged.differences == ()
@@ -80,6 +81,7 @@ def test_what_went_as_it_should_has_no_differences() -> None:
     ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_the_comparison_sees_a_killed_run_that_differs(change: dict[str, object], difference: str) -> None:
+    """Requirement 86."""
     good = finished(tiny_suite.PAYING)
     bad = replace(good, **change)  # type: ignore[arg-type]
 

@@ -122,9 +122,10 @@ async def _person(store: Store, row: RunRow) -> Waiting | None:
     """Return what needs a person, where nothing of a run or its children can move without one."""
     if row.status == "blocked":
         return Waiting("person", None, f"milepost show {row.id}")
-    if row.status != "parked" or row.owner is not None or row.due is not None or await store.inbox(row.id):
+    moves = row.owner is not None or (row.due is not None and row.due <= now_ms())
+    if row.status != "parked" or moves or await store.inbox(row.id):
         return None
-    if row.reason in PERSON or (row.reason == "unknown" and row.ask):
+    if row.reason in PERSON or (row.reason == "unknown" and row.ask and row.until is None):
         return Waiting(cast("Reason", row.reason), None, row.ask or "")
     if row.reason == "child":
         for child in await store.runs(Query(parent=row.id)):

@@ -141,8 +141,9 @@ def _import_error(error: BaseException) -> str:
     """Return an error and the line of the user's code that raised it."""
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}, line {error.lineno})"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames[2:] else ""
+    here = str(Path.cwd())
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(here)]
+    where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
     return f"{type(error).__name__}: {error}{where}"
 
 

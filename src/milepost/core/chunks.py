@@ -65,7 +65,7 @@ def references(data: bytes) -> list[str]:
     if kind == "v":
         return []
     slots = _read(_object, parts[1]).values() if kind == "o" else _node_of_list(kind, parts)[1]
-    return [_read(_text, slot) for slot in slots if bytes(slot[:1]) == b'"']
+    return [_read(_text, slot) for slot in slots if bytes(slot).startswith(b'"')]
 
 
 def _store(chunk: bytes, chunks: dict[str, bytes]) -> str:

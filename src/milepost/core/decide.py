@@ -171,6 +171,8 @@ def move_for(effect: Effect, world: World) -> Move:
         return Person(f"it was sent by version {effect.version!r} of {effect.tool!r}, the code has {facts.version!r}")
     if effect.outcome == "confirmed" and effect.verify_from is not None:
         return verify_move(facts, effect, world.now)
+    if world.ended and effect.effect == "read":
+        return ProvenAbsent(final=True, why="the run ended, and a read changes nothing")
     if world.ended and not effect.doubt.person:
         # Nothing is sent for a run that ended: its effects are only looked up.
         if not facts.reconcilable:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_MS = 1_000 * 365 * 86_400_000  # what begins now ends in a year that a datetime can say
 
 Duration = str | timedelta
 
@@ -15,18 +17,21 @@ Duration = str | timedelta
 def parse_ms(span: Duration) -> int:
     """Return the span in whole milliseconds.
 
-    Raises ValueError for a text that is no span or is negative; the message shows how to write one.
+    Raises ValueError for a text that is no span (the message shows how to write one), and for what is negative or longer
+    than a thousand years.
     """
     if isinstance(span, timedelta):
-        if span < timedelta(0):
-            msg = f"{span!r} is negative: a span of time is zero or more"
+        ms = span // timedelta(milliseconds=1)
+    else:
+        parts = _PART.findall(span)
+        if not parts or "".join(number + unit for number, unit in parts) != span.strip():
+            msg = f"{span!r} is no span of time: write it like '500ms', '30s', '5m', '24h', '7d' or '1h30m'"
             raise ValueError(msg)
-        return span // timedelta(milliseconds=1)
-    parts = _PART.findall(span)
-    if not parts or "".join(number + unit for number, unit in parts) != span.strip():
-        msg = f"{span!r} is no span of time: write it like '500ms', '30s', '5m', '24h', '7d' or '1h30m'"
+        ms = sum(round(Decimal(number) * _UNITS_MS[unit]) for number, unit in parts)
+    if not 0 <= ms <= _MOST_MS:
+        msg = f"{span!r} is {'negative' if ms < 0 else 'too long'}: a span of time is between zero and a thousand years"
         raise ValueError(msg)
-    return sum(round(float(number) * _UNITS_MS[unit]) for number, unit in parts)
+    return ms
 
 
 def to_ms(moment: datetime) -> int:

@@ -19,7 +19,7 @@ from milepost.core.budget import amounts
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
 from milepost.errors import InvalidValue, UnknownApproval, UnknownStep, WrongStatus
-from milepost.stores.api import Deliver, Kill, Post
+from milepost.stores.api import Deliver, Kill, Killed, Post
 
 if TYPE_CHECKING:
     from milepost.stores.api import Store
@@ -53,9 +53,10 @@ class Operator:
     async def kill(self, run_id: str, *, why: str, by: str = "") -> list[tuple[str, str]]:
         """Take the run and its descendants from whoever holds them; return the (run, path) pairs left unknown.
 
-        After it returns, no effect that had not started will start. Raises UnknownRun, WrongStatus.
+        After it returns, no effect that had not started will start. Raises UnknownRun, and WrongStatus when the run and
+        all its descendants have ended already.
         """
-        run_id = await self._live(run_id)
+        run_id = await self._store.resolve_id(run_id)
         now = self._now()
 
         def entry(epoch: int, unknown: tuple[str, ...]) -> bytes:
@@ -68,8 +69,10 @@ class Operator:
             ended = m.Child(at=now, by=by, child=run_id, status="killed", why=why)
             return Post(parent, f"child:{run_id}:killed", m.encode(ended), now)
 
-        left: list[tuple[str, str]] = await self._write(Kill(run_id, why, now, entry, tell))
-        return left
+        killed: Killed = await self._write(Kill(run_id, why, now, entry, tell))
+        if not killed.runs:
+            raise WrongStatus(run_id, (await self._store.run(run_id)).status, "not ended")
+        return killed.unknown
 
     async def grant(
         self,

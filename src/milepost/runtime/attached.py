@@ -18,18 +18,25 @@ from milepost.core.steps import Effect, Read
 from milepost.definitions.call import Confirmed, Failed, Outcome, Step
 from milepost.definitions.run import AttachedRun
 from milepost.definitions.values import Codec
-from milepost.errors import Parked, StepFailed, Waiting
-from milepost.runtime import boundaries, effects, starting
+from milepost.errors import EpochLost, Parked, RunHeld, StepFailed, Waiting
+from milepost.runtime import boundaries, driver, effects, starting
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.segment_run import SegmentRun
+from milepost.stores.api import Create
 
 if TYPE_CHECKING:
+    from milepost.core.authority import Granted
+    from milepost.core.budget import Amounts
     from milepost.definitions.tools import Tool
+    from milepost.runtime.engine import Engine
     from milepost.runtime.session import Session
+    from milepost.stores.api import RunRow
 
 P = ParamSpec("P")
 R = TypeVar("R")
 STEPS_A_BOUNDARY = 100
+TRIES = 40
+LOOK_S = 0.05
 _anything: Codec[Any] = Codec(Any, "state of an attached run")
 
 
@@ -190,3 +197,43 @@ class _Call(Step[Any]):
 
     def __await__(self) -> Any:
         return self._make().__await__()
+
+
+async def attach(engine: Engine, key: str, authority: Granted, budget: Amounts) -> HostRun:
+    """Begin the attached run that `key` names, or take it up, under the next epoch. Raises RunHeld, Damaged."""
+    new = starting.new_run(
+        engine, None, b"null", run_id=engine.clock.uuid().hex[:20], key=key, authority=authority, budget=budget
+    )
+    created = await engine.writer.durable(Create(new))
+    row = await _unheld(engine, created.id)
+    try:
+        session = await driver.claim(engine, created.id, row.owner)
+    except EpochLost as error:
+        row = await engine.store.run(created.id)
+        raise RunHeld(created.id, row.owner or "another process") from error
+    run = HostRun(session)
+    state = session.state
+    data, session.known_chunks = await starting.state_bytes(engine, created.id, state.state, state.state_root)
+    run.load(data)
+    await driver.take_inbox(session)
+    return run
+
+
+async def detach(engine: Engine, run: HostRun) -> None:
+    """Give an attached run back when its host leaves; a worker settles what is still unknown."""
+    session = engine.sessions.pop(run.id, None)
+    if session is None or session.dropped is not None:
+        return
+    due = engine.clock.now() if session.state.unsettled() else session.due()
+    await boundaries.release(session, due)
+
+
+async def _unheld(engine: Engine, run_id: str) -> RunRow:
+    """Return a run's row once nobody holds it. A worker that settles it lets go soon; a host does not."""
+    row = await engine.store.run(run_id)
+    for _ in range(TRIES):
+        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
+            return row
+        await asyncio.sleep(LOOK_S)
+        row = await engine.store.run(run_id)
+    raise RunHeld(run_id, row.owner or "")

@@ -133,7 +133,7 @@ async def _ended(
     if session.fatal is not None:
         await _fatal(session, session.fatal)
     if session.unloading and (error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)):
-        if session.closing:
+        if session.closing or session.overtaken:
             return False
         raise Rested(await park(session, session.resting))
     if error is not None:
@@ -265,6 +265,7 @@ async def finish(session: Session, data: bytes, finished: str | None) -> None:
     chunks.update(stowed or {})
     done = e.RunDone(at=now, boundary=boundary, result=raw)
     session.head.segment = None
+    session.engine.flush_events()
     await session.durable(
         done,
         boundary=0,
@@ -377,6 +378,7 @@ async def stop(session: Session, stopped: e.RunStopped) -> int | None:
     reason = "person" if stopped.status == "blocked" else None
     status = Status(stopped.status, stopped.at, reason, None, ask, f"{stopped.code}: {stopped.why}")
     posts = () if stopped.status == "blocked" else parent_post(session, stopped.status, msgspec.Raw(b"null"), stopped.why)
+    session.engine.flush_events()
     await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None))
     return None
 

@@ -126,7 +126,8 @@ async def load(engine: Engine, head: Head) -> Session:
     )
     entries = recover(session.state, session.world())
     if entries:
-        session.put(*entries)
+        # Durable before anything is asked or sent: the moment of being quiet is fixed by the first claim that sees it.
+        await session.durable(*entries)
     return session
 
 
@@ -252,11 +253,3 @@ async def hand_back(session: Session) -> int | None:
     status = None if session.state.ended or session.attached else Status("ready", now)
     await session.durable(status=status, release=(now, now))
     return now
-
-
-async def let_go(session: Session) -> None:
-    """Give an attached run back when its host leaves; a worker settles what is still unknown."""
-    due = session.due()
-    if session.state.unsettled():
-        due = session.engine.clock.now()
-    await boundaries.release(session, due)

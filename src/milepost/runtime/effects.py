@@ -132,7 +132,7 @@ async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any
                 return tool.result.read(await session.fetch(effect.result))
             if effect.outcome == "failed" and effect.final:
                 raise (Denied if effect.reason == "denied" else StepFailed)(step.path, effect.why)
-            if effect.outcome == "unknown":
+            if effect.outcome == "unknown" and tool.effect != "read":
                 await gates.wait_unknown(branch, step, effect)
                 continue
             if effect.outcome == "started":
@@ -201,7 +201,8 @@ def _started(session: Session, step: ToolStep, effect: Effect | None, number: in
         epoch=session.head.epoch,
         deadline=now + step.tool.timeout_ms,
         plan=gates.planned(session, step) if effect is None else None,
-        reserve=cost if effect is None or step.id not in session.state.ledger.reserved else {},
+        resend=effect is not None and effect.outcome == "unknown",
+        reserve=cost if gates.pays(session, step, effect) else {},
         approval=approval if effect is None or effect.approval is None else None,
     )
 
@@ -281,7 +282,7 @@ def returned(
         confirmed = e.EffectConfirmed(
             at=now, step=effect.step, attempt=number, result=raw, external=call.noted if call is not None else None, spent=spent
         )
-        session.put(confirmed, chunks=chunks)
+        session.put(confirmed, chunks=chunks, saw=(effect, number, "returned", data, ""))
     elif effect.outcome == "failed":
         session.engine.contradicted(session, effect, f"attempt {number} returned after it was settled as failed")
 
@@ -298,7 +299,7 @@ def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool
     unknown = e.EffectUnknown(
         at=now, step=effect.step, attempt=number, why=why, quiet_at=now if quiet else None
     )
-    session.put(unknown)
+    session.put(unknown, saw=(effect, number, "unknown", b"null", why) if quiet else None)
 
 
 def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: NotSent) -> None:
@@ -308,7 +309,7 @@ def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: N
     now = session.engine.clock.now()
     if gates.earlier_unsettled(effect, number):
         settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="not_sent", why=error.why)
-        session.put(settled)
+        session.put(settled, saw=(effect, number, "not_sent", b"null", error.why))
         return
     delay = step.tool.retry.delay_ms(number, session.engine.clock.chance(), floor_ms=gates.asked_delay(error))
     failed = e.EffectFailed(
@@ -320,7 +321,7 @@ def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: N
         final=delay is None,
         retry_at=None if delay is None else now + delay,
     )
-    session.put(failed)
+    session.put(failed, saw=(effect, number, "not_sent", b"null", error.why))
 
 
 def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call | None) -> None:
@@ -328,14 +329,16 @@ def _rejected(session: Session, effect: Effect, number: int, why: str, call: Cal
         session.evidence(effect, number, "rejected", why=why)
         return
     now = session.engine.clock.now()
+    saw = (effect, number, "rejected", b"null", why)
     if gates.earlier_unsettled(effect, number):
-        session.put(e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="rejected", why=why))
+        settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="rejected", why=why)
+        session.put(settled, saw=saw)
         return
     spent = {**call.spending} if call is not None and call.spending else None
     failed = e.EffectFailed(
         at=now, step=effect.step, attempt=number, why=why, reason="rejected", final=True, spent=spent
     )
-    session.put(failed)
+    session.put(failed, saw=saw)
 
 
 def _read_raised(

@@ -114,7 +114,7 @@ class Engine:
         """Write what is queued, give the lease and the lock back, close the resources."""
         for task in list(self._posting):
             await asyncio.wait([task])
-        self._flush_events()
+        self.flush_events()
         await self.writer.close()
         if self.worker:
             self._stop_renewing.set()
@@ -303,9 +303,10 @@ class Engine:
             body = msgspec.json.encode({"kind": event.get("kind", "event"), "text": repr(event)[:1_000]})
         self._events.append((run_id, self.clock.now(), body))
         if self._emitting is None:
-            self._emitting = asyncio.get_running_loop().call_later(EMIT_EVERY_S, self._flush_events)
+            self._emitting = asyncio.get_running_loop().call_later(EMIT_EVERY_S, self.flush_events)
 
-    def _flush_events(self) -> None:
+    def flush_events(self) -> None:
+        """Queue what was emitted, in front of what is written next: whoever follows a run sees its events before its end."""
         self._emitting = None
         events, self._events = self._events, []
         if events and self.writer.failed is None:

@@ -99,12 +99,18 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | N
         if approval is None or not approval.permits(tool.version, step.bound.digest):
             id_ = approval_of(session, step)
             return Waiting("approval", None, f"milepost approve {id_}, or milepost deny {id_} --why …")
-    if tool.costed and step.id not in session.state.ledger.reserved:
+    if tool.costed and pays(session, step, effect):
         short = session.state.ledger.short(tool.cost_of(step.bound))
         if short:
             needs = " ".join(f"--budget {unit}={gap.normalize():f}" for unit, gap in short.items())
             return Waiting("budget", None, f"milepost grant {session.run_id} {needs}")
     return None
+
+
+def pays(session: Session, step: ToolStep, effect: Effect | None) -> bool:
+    """Say whether an attempt reserves: an effect once, a costed read for each attempt, since each may be charged."""
+    lost_read = effect is not None and effect.outcome == "unknown" and step.tool.effect == "read"
+    return lost_read or step.id not in session.state.ledger.reserved
 
 
 def approval_of(session: Session, step: ToolStep) -> str:
@@ -153,6 +159,7 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
     state = session.state
     effect = state.steps.get(step)
     reserved = step in state.ledger.reserved
+    spent = dict(state.ledger.spent) if reserved else {}
     if type(effect) is not Effect:
 
         def forget() -> None:
@@ -171,7 +178,9 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
         if approval is None and effect.approval is not None:
             state.approvals[effect.approval].verdict = "approved"
             effect.approval = None
-        if not reserved:
+        if reserved:
+            state.ledger.spent = spent
+        else:
             state.ledger.reserved.pop(step, None)
 
     return restore

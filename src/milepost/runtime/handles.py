@@ -82,10 +82,9 @@ class RunHandle(Handle[R]):
             watching = self._engine.watch(self.id)
             row = await self._engine.store.run(self.id)
             if row.seq > seq:
-                _, stored, _ = await self._engine.store.chain(self.id)
-                for entry in stored[seq:]:
+                for entry in await self._engine.store.after(self.id, seq):
                     yield {"kind": "entry", "seq": entry.seq, **msgspec.json.decode(entry.body)}
-                seq = stored[-1].seq
+                    seq = entry.seq
             for number, at, body in await self._engine.store.events(self.id, event):
                 event = number
                 yield {"at": at, **msgspec.json.decode(body)}

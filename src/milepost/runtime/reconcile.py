@@ -15,7 +15,7 @@ from milepost.core import entries as e
 from milepost.core.authority import missing_scopes
 from milepost.core.decide import may_act, move_for
 from milepost.core.inbox import blocked
-from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_delay_ms, quiet_since
+from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_delay_ms
 from milepost.core.steps import Effect
 from milepost.definitions.call import Finding
 from milepost.errors import EpochLost, InvalidArguments, InvalidValue, MilepostError, RunBlocked
@@ -70,6 +70,8 @@ def settle_due(session: Session) -> None:
 
 
 def _open(effect: Effect) -> bool:
+    if effect.effect == "read":
+        return False  # whoever waits for it calls it again, and pays for it again
     return effect.outcome == "unknown" or (effect.outcome == "confirmed" and effect.verify_from is not None)
 
 
@@ -208,9 +210,7 @@ def _record(
         except InvalidValue as error:
             finding, evidence = Finding("still_unknown"), f"it happened, but its result cannot be stored: {error.why}"
     again = finding.ask_again_ms if finding.ask_again_ms is not None else ask_delay_ms(effect.doubt.asks + 1)
-    # An absence that cannot count yet, while an attempt may still be acting, must not be asked for again at once.
-    in_vain = finding.answer == "did_not_happen" and quiet_since(effect.doubt.attempts) is None
-    ask_at = now + again if finding.answer == "still_unknown" or in_vain else 0
+    ask_at = now + again if finding.answer == "still_unknown" else 0
     noted = e.FindingRecorded(
         at=asked_at, step=effect.step, answer=finding.answer, evidence=evidence[:EVIDENCE_CHARS], ask_at=ask_at
     )

@@ -38,6 +38,9 @@ BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
 
 
+Saw = tuple[Effect, int, str, bytes, str]  # of an attempt: its effect, its number, and the arguments of `evidence`
+
+
 class Unloading(BaseException):  # noqa: N818  not an error: it unwinds a segment that was unloaded
     """A call was made while the segment was being unloaded."""
 
@@ -86,6 +89,8 @@ class Session:
         self._turn = 0
         self._stowed: dict[str, bytes] = {}
         self._fresh = False
+        self._changes = self._rested_at = 0
+        self._saw: list[tuple[int, Saw]] = []
         self.released = False
         self._checking = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -102,13 +107,17 @@ class Session:
             engine.clock.now(), self.facts, self.dead, self.blocks, self.about.deadline, self.attached, self.state.ended
         )
 
-    def put(self, *entries: e.Entry, **beside: Any) -> None:
+    def put(self, *entries: e.Entry, saw: Saw | None = None, **beside: Any) -> None:
         """Apply entries and queue them; they are durable before anything that is awaited later.
 
-        What is put in a row becomes one append, as long as the writer has not taken it.
+        What is put in a row becomes one append, as long as the writer has not taken it. `saw` is what an attempt saw: if the
+        append is refused because the run was lost meanwhile, it goes to the inbox.
         """
         append = self._append(entries, beside)
         writer = self.engine.writer
+        if saw is not None:
+            self._saw = [one for one in self._saw if one[0] >= writer.turn - 1]  # what was taken before is durable
+            self._saw.append((writer.turn, saw))
         open_ = self._open
         if open_ is not None and self._turn == writer.turn and beside.keys() <= MERGEABLE:
             _merge(open_, append)
@@ -183,6 +192,10 @@ class Session:
         """Let go of the run at once, loudly: it is held elsewhere, or the store failed."""
         if self.dropped is None:
             self.dropped = error
+            if isinstance(error, EpochLost):
+                for turn, saw in self._saw:
+                    if turn >= self.engine.writer.turn - 1:
+                        self.evidence(*saw)
             self.engine.dropped(self, error)
             self.unload()
 
@@ -279,7 +292,7 @@ class Session:
             return
         due = self.due()
         now = self.engine.clock.now()
-        if due is not None and due - now <= LINGER_MS and not self.draining:
+        if due is not None and due - now <= LINGER_MS and not self.closing:
             if self._timer is not None:
                 self._timer.cancel()  # it may stand for something later than what is due first now
             self._timer = asyncio.get_running_loop().call_later(max(0, due - now) / 1000 + 0.001, self._ring)
@@ -294,6 +307,7 @@ class Session:
         """Cancel the segment's task. What is recorded stays; the segment is entered again when something moves."""
         if not self.unloading:
             self.resting = self.rest()  # now, while every waiting call is still there to say what for
+            self._rested_at = self._changes
         self.unloading = True
         if self._timer is not None:
             self._timer.cancel()
@@ -301,9 +315,15 @@ class Session:
         if self.segment_task is not None:
             self.segment_task.cancel()
 
+    @property
+    def overtaken(self) -> bool:
+        """Whether something changed since the segment began to unload: what it rested on may have come meanwhile."""
+        return self._changes != self._rested_at
+
     def changed(self) -> None:
         """Let every parked call look again at what it waits for."""
         self._fresh = False
+        self._changes += 1
         for future in self._parked:
             if not future.done():
                 future.set_result(None)

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import StoreBusy, StoreError, StoreFailed
-
 from milepost.stores.api import Emit
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment) VALUES (?, 
 SELECT epoch, row, seq, hash, boundary, segment FROM mp_heads WHERE run = ?;
 
 -- name: raise_epoch
-UPDATE mp_heads SET epoch = epoch + 1 WHERE run = ?;
+UPDATE mp_heads SET epoch = ? WHERE run = ?;
 
 -- name: insert_chunk
 INSERT INTO mp_chunks (run, digest, body) VALUES (?, ?, ?);
@@ -26,12 +26,13 @@ INSERT INTO mp_chunks (run, digest, body) VALUES (?, ?, ?);
 -- name: chunk_of
 SELECT body FROM mp_chunks WHERE run = ? AND digest = ?;
 
+-- A step of a later visit of the segment has the same name and may be another tool's.
 -- name: put_effect
 INSERT INTO mp_effects (run, step, path, tool, effect, outcome, attempt, started_at, why, person)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run, step) DO UPDATE SET
-    outcome = excluded.outcome, attempt = excluded.attempt, started_at = excluded.started_at,
-    why = excluded.why, person = excluded.person;
+    path = excluded.path, tool = excluded.tool, effect = excluded.effect, outcome = excluded.outcome,
+    attempt = excluded.attempt, started_at = excluded.started_at, why = excluded.why, person = excluded.person;
 
 -- name: drop_effect
 DELETE FROM mp_effects WHERE run = ? AND step = ?;
@@ -185,8 +186,15 @@ SELECT seq, body, hash FROM chain ORDER BY seq;
 -- name: hash_of_row
 SELECT hash FROM mp_journal WHERE row = ?;
 
--- name: entries_of_run
-SELECT count(*) FROM mp_journal WHERE run = ?;
+-- The entries of a run after one of its numbers, from its head backwards.
+-- name: entries_after
+WITH RECURSIVE newer (row, seq, previous, body, hash) AS (
+    SELECT row, seq, previous, body, hash FROM mp_journal WHERE row = ?1 AND seq > ?2
+    UNION ALL
+    SELECT j.row, j.seq, j.previous, j.body, j.hash FROM mp_journal j JOIN newer n ON j.row = n.previous
+    WHERE j.seq > ?2
+)
+SELECT seq, body, hash FROM newer ORDER BY seq;
 
 -- name: run_row
 SELECT r.run, r.id, r.workflow, r.version, r.attached, r.key, r.status, r.reason, r.until, r.ask, r.why, r.due, r.owner,

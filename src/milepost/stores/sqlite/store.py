@@ -195,10 +195,14 @@ class SqliteStore:
         with named_errors(self.place), self._reader:
             head, _ = self._head(run, run_id)
             rows = self._read("whole_chain", head.row)
-            count = self._read("entries_of_run", run)[0][0]
-        if count != len(rows):
-            raise Damaged(run_id, f"{count} entries are stored, {len(rows)} can be reached from the head")
         return genesis(self.id, run_id), [Stored(*row) for row in rows], head
+
+    async def after(self, run_id: str, seq: int) -> list[Stored]:
+        """Return the entries of a run whose number is above `seq`. Raises UnknownRun, Damaged."""
+        run = self._number(run_id)
+        with named_errors(self.place), self._reader:
+            head, _ = self._head(run, run_id)
+            return [Stored(*row) for row in self._read("entries_after", head.row, seq)]
 
     async def chunk(self, run_id: str, digest: str) -> bytes:
         """Return a chunk's bytes as stored. Raises Damaged when it is missing."""

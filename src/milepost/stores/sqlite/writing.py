@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from milepost.core import append as rules
 from milepost.core.chain import genesis, link
 from milepost.core.codec import encode
 from milepost.core.entries import SwitchLifted, SwitchSet
@@ -25,6 +26,7 @@ from milepost.stores.api import (
     Enlist,
     Head,
     Kill,
+    Killed,
     NewRun,
     OnceRow,
     OnceTaken,
@@ -265,7 +267,7 @@ class Batch:
         if append.scopes:
             self._check_switches(append.scopes)
         found = self._row("head_of", head.run)
-        if found is None or found[0] != head.epoch:
+        if rules.epoch_lost(head.epoch, None if found is None else found[0]):
             raise EpochLost(head.run_id, head.epoch)
         entries = [*append.entries]
         if append.work is not None:
@@ -314,13 +316,11 @@ class Batch:
     def _claim_identity(self, append: Append) -> None:
         once = append.once
         assert once is not None
-        before = self.connection.total_changes()
+        row = self._row("once_of", once.tenant, once.tool, once.value)
+        if rules.identity_taken(row):
+            raise OnceTaken(OnceRow(*row))
         claim = (once.tenant, once.tool, once.value, append.head.run, once.step, once.digest)
         self.connection.execute(SQL["claim_once"], claim).fetchall()
-        if self.connection.total_changes() == before:
-            row = self._row("once_of", once.tenant, once.tool, once.value)
-            assert row is not None
-            raise OnceTaken(OnceRow(*row))
 
     @property
     def switches(self) -> dict[str, Switch]:
@@ -331,9 +331,9 @@ class Batch:
         return self._switches
 
     def _check_switches(self, scopes: tuple[str, ...]) -> None:
-        for scope in scopes:
-            if scope in self.switches:
-                raise SwitchedOff(self.switches[scope])
+        scope = rules.switched_off(scopes, self.switches)
+        if scope is not None:
+            raise SwitchedOff(self.switches[scope])
 
     def _create(self, new: NewRun) -> Created:
         if new.key is not None:
@@ -380,16 +380,17 @@ class Batch:
         run = self._run_number(claim.run_id)
         found = self._row("owner_of", run)
         assert found is not None
-        if found[0] != claim.owner_was:
+        if rules.claim_lost(found[0], claim.owner_was):
             raise EpochLost(claim.run_id, 0)
         self.connection.execute(SQL["claim_run"], (claim.owner, claim.at, run)).fetchall()
         return self._raise_epoch(run, claim.run_id, claim.entry)
 
     def _raise_epoch(self, run: int, run_id: str, entry: Any) -> Head:
-        self.connection.execute(SQL["raise_epoch"], (run,)).fetchall()
         found = self._row("head_of", run)
         assert found is not None
-        epoch, row, seq, digest, _, segment = found
+        held, row, seq, digest, _, segment = found
+        epoch = rules.next_epoch(held)
+        self.connection.execute(SQL["raise_epoch"], (epoch, run)).fetchall()
         append = Append(Head(run, run_id, epoch, row, seq, digest, segment), [entry(epoch)], 0)
         rows = Rows()
         self._number(append, append.entries, rows)
@@ -406,23 +407,24 @@ class Batch:
             self.connection.execute(SQL["wake_run"], (post.at, run)).fetchall()
         return fresh
 
-    def _kill(self, kill: Kill) -> list[tuple[str, str]]:
+    def _kill(self, kill: Kill) -> Killed:
         root = self._run_number(kill.run_id)
-        left: list[tuple[str, str]] = []
+        killed = Killed([], [])
         for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():  # type: ignore[misc]
             effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
             open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})  # type: ignore[index]
-            if status in {"done", "failed", "cancelled", "killed"}:
+            if not rules.may_be_killed(str(status)):
                 continue
             self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
             due = kill.at if open_paths else None
             self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
-            left.extend((str(run_id), path) for path in open_paths)
+            killed.runs.append(str(run_id))
+            killed.unknown.extend((str(run_id), path) for path in open_paths)
         parent = self._value("parent_of", root)
-        if parent is not None:
+        if parent is not None and kill.run_id in killed.runs:
             self._deliver(kill.tell(parent))
-        return left
+        return killed
 
     # ------------------------------------------------------------ small reads inside the transaction
 

@@ -85,12 +85,15 @@ CREATE TABLE mp_once (
     PRIMARY KEY (tenant, tool, value)
 ) STRICT, WITHOUT ROWID;
 
+-- Not WITHOUT ROWID: a body of a kilobyte does not fit into a cell of an index page, and each would take a page of its own.
 CREATE TABLE mp_chunks (
+    row    INTEGER PRIMARY KEY,
     run    INTEGER NOT NULL,
     digest TEXT NOT NULL,
-    body   BLOB NOT NULL,
-    PRIMARY KEY (run, digest)
-) STRICT, WITHOUT ROWID;
+    body   BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX mp_chunks_digest ON mp_chunks (run, digest);
 
 CREATE TABLE mp_inbox (
     id         INTEGER PRIMARY KEY,
@@ -168,6 +171,10 @@ BEGIN SELECT RAISE(ABORT, 'mp_chunks is append-only: a chunk is never changed');
 CREATE TRIGGER mp_chunks_no_delete BEFORE DELETE ON mp_chunks
 WHEN NOT EXISTS (SELECT 1 FROM mp_tombstones WHERE run = OLD.run)
 BEGIN SELECT RAISE(ABORT, 'mp_chunks is append-only: a run is deleted only beside its tombstone'); END;
+
+CREATE TRIGGER mp_chunks_no_other_row BEFORE INSERT ON mp_chunks
+WHEN EXISTS (SELECT 1 FROM mp_chunks WHERE row = NEW.row)
+BEGIN SELECT RAISE(ABORT, 'mp_chunks is append-only: a chunk is never replaced'); END;
 
 -- The same content under the same name is nothing new: it is left as it stands.
 CREATE TRIGGER mp_chunks_no_replace BEFORE INSERT ON mp_chunks

@@ -1,0 +1,115 @@
+"""Every part of the benchmark runs, in small, and measures what it says; how fast is no matter of a test."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import growth, memory, peers, recovery, startup, syscalls, throughput
+from benchmarks.__main__ import PARTS, main
+from benchmarks.baseline import EXTENDED, commits
+from benchmarks.comparing import Bench, Row
+from benchmarks.timing import Slice
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Bench:
+    return Bench(rounds=1, scale=0.001, folder=tmp_path)
+
+
+def test_the_yardstick_commits_on_a_fresh_log_and_over_an_extended_one(tmp_path: Path) -> None:
+    for extended in (False, True):
+        folder = tmp_path / str(extended)
+        folder.mkdir()
+
+        assert commits(20, extended=extended)(folder).count == 20
+
+    assert EXTENDED == 16 << 20
+
+
+def test_every_rate_is_measured_and_stands_beside_both_baselines(small: Bench) -> None:
+    """Requirement 41."""
+    rows = list(throughput.rows(small))
+
+    assert len({row.work for row in rows}) == len(rows) == 12
+    assert all(row.fresh and row.extended and row.cpu_us for row in rows)
+    assert sum(row.target is not None for row in rows) == 10
+
+
+def test_every_effect_asks_the_kernel_for_a_sync_of_its_own(small: Bench) -> None:
+    (row,) = syscalls.rows(small)
+
+    assert row.verdict == "met", row.figure
+
+
+def test_a_run_is_recovered_from_where_its_worker_was_killed(small: Bench) -> None:
+    rows = list(recovery.rows(small))
+
+    assert [row.work.split("after ")[1] for row in rows] == [
+        "10 finished steps",
+        "1,000 finished steps",
+        "1,000 finished steps",
+    ]
+    assert all(float(row.figure.split()[0]) > 0 for row in rows)
+
+
+def test_a_late_turn_of_a_conversation_stores_about_as_much_as_an_early_one(small: Bench) -> None:
+    """Requirement 41."""
+    bytes_a_turn, time_a_turn = growth.rows(small)
+
+    assert bytes_a_turn.verdict == "met", bytes_a_turn.figure
+    assert "ms" in time_a_turn.figure
+
+
+def test_runs_are_parked_and_looked_at_from_another_process(small: Bench) -> None:
+    parked, opened = memory.rows(small)
+
+    assert parked.work == "resident memory added by parking 20 runs"
+    assert opened.verdict == "met", opened.figure
+
+
+def test_import_and_help_are_timed(small: Bench) -> None:
+    rows = list(startup.rows(small))
+
+    assert [row.figure.split()[1] for row in rows] == ["ms", "ms"]
+
+
+def test_an_engine_that_is_not_installed_is_named_and_one_that_is_gets_its_rows(small: Bench) -> None:
+    absent = peers.Peer("Absent", "no_such_engine", "no.such.program", "steps/s", 10, 1)
+    present = peers.Peer("Present", "milepost", "tests.benchmarks.tiny_peer", "steps/s", 10, 1)
+
+    rows = list(peers.rows(small, [absent, present]))
+
+    assert (rows[0].work.split(":")[0], rows[0].figure) == ("Absent", "not installed")
+    assert [row.figure for row in rows[1:]] == [
+        "40 steps/s",
+        "200 steps/s",
+        "1.0 → 4.0 KB (4.00 times)",
+        "1.00 → 2.00 ms",
+    ]
+
+
+def test_a_failing_engine_says_what_went_wrong(small: Bench) -> None:
+    broken = peers.Peer("Broken", "milepost", "no.such.program", "steps/s", 10, 1)
+
+    with pytest.raises(RuntimeError, match="No module named"):
+        list(peers.rows(small, [broken]))
+
+
+def test_the_command_prints_the_chosen_parts_as_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["baseline", "--rounds", "1", "--scale", "0.001", "--folder", str(tmp_path), "--json"]) == 0
+
+    rows = [Row(**row) for row in json.loads(capsys.readouterr().out)]
+    assert [row.work for row in rows] == ["bare commits, fresh log", "bare commits, pre-extended log"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_refuses_a_part_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["speed"])
+
+    assert f"there are {', '.join(PARTS)}" in capsys.readouterr().err
+
+
+def test_a_rate_is_units_in_wall_time() -> None:
+    assert Slice(count=100, seconds=0.5, cpu=0.1).rate == 200

@@ -1,0 +1,216 @@
+"""A worker that lost its run still says what it saw; the owner journals it, and it may settle what is unknown."""
+
+import msgspec
+import pytest
+
+from milepost.core import entries as e
+from milepost.core import messages as m
+from milepost.core.inbox import journal
+from milepost.core.state import RunState
+from tests.core import samples as say
+
+NOW = 1_000
+
+
+def evidence(saw: str, attempt: int = 1, *, visit: int = 0, step: str = say.STEP, at: int = 900) -> m.Evidence:
+    return m.Evidence(
+        at=at, by="worker-1", visit=visit, step=step, path=say.PATH, attempt=attempt, saw=saw,
+        value=msgspec.Raw(b'"late"'), why="seen late",
+    )  # fmt: skip
+
+
+def settle(state: RunState, message: m.Evidence) -> list[type[e.Entry]]:
+    entries = journal(state, message, NOW)
+    for entry in entries:
+        state.apply(entry)
+    return [type(entry) for entry in entries]
+
+
+def resent(*more: e.Entry) -> RunState:
+    """Return an effect that was lost, and then sent again by the next owner."""
+    return say.run(
+        say.started(), say.lost(), say.claimed(25, 2, "worker-2"), say.started(30, 2, resend=True, epoch=2), *more
+    )
+
+
+def retried_after_absence(*more: e.Entry) -> RunState:
+    """Return an effect that was lost, proven absent, and then tried again."""
+    return say.run(say.started(), say.lost(quiet_at=20), *say.absent(50), say.started(60, 2), *more)
+
+
+# ---------------------------------------------------------------- what it settles
+
+
+def test_late_evidence_of_success_confirms_an_unknown_effect() -> None:
+    state = say.run(say.started(), say.lost())
+
+    assert settle(state, evidence("returned")) == [e.EffectConfirmed]
+    effect = say.effect(state)
+    assert (effect.outcome, bytes(effect.result), effect.by) == ("confirmed", b'"late"', "evidence")
+
+
+@pytest.mark.parametrize(("saw", "final", "retry_at"), [("not_sent", False, NOW), ("rejected", True, None)])
+def test_late_evidence_that_it_did_not_happen_fails_an_effect_of_one_attempt(
+    *, saw: str, final: bool, retry_at: int | None
+) -> None:
+    state = say.run(say.started(), say.lost())
+
+    assert settle(state, evidence(saw)) == [e.AttemptQuieted, e.AttemptSettled, e.EffectFailed]
+    effect = say.effect(state)
+    assert (effect.outcome, effect.reason, effect.final, effect.retry_at) == ("failed", saw, final, retry_at)
+
+
+def test_late_evidence_about_one_of_two_attempts_settles_that_one_alone() -> None:
+    state = resent()
+
+    assert settle(state, evidence("rejected", 1)) == [e.AttemptQuieted, e.AttemptSettled]
+    assert say.effect(state).outcome == "unknown"
+    assert [attempt.settled for attempt in say.effect(state).doubt.attempts] == ["rejected", ""]
+
+
+def test_when_the_last_unsettled_attempt_is_proven_not_to_have_happened_the_effect_failed() -> None:
+    state = resent(e.AttemptSettled(at=40, step=say.STEP, attempt=2, reason="rejected"))
+
+    assert settle(state, evidence("not_sent", 1)) == [e.AttemptQuieted, e.AttemptSettled, e.EffectFailed]
+    assert say.effect(state).outcome == "failed"
+
+
+def test_an_attempt_that_saw_nothing_is_at_least_quiet_now() -> None:
+    state = say.run(say.started(), say.lost())
+
+    assert settle(state, evidence("unknown", at=777)) == [e.AttemptQuieted]
+    assert say.effect(state).doubt.attempts[0].quiet_at == 777
+
+
+def test_a_second_word_about_a_quiet_and_settled_attempt_adds_nothing() -> None:
+    state = resent(e.AttemptSettled(at=40, step=say.STEP, attempt=2, reason="rejected"))
+
+    assert settle(state, evidence("rejected", 2)) == []
+    assert settle(state, evidence("unknown", 2)) == []
+
+
+def test_evidence_of_what_is_known_already_adds_nothing() -> None:
+    state = say.run(say.started(), say.confirmed())
+
+    for saw in ("returned", "unknown", "not_sent"):
+        assert settle(state, evidence(saw)) == []
+
+
+def test_a_keyed_effect_that_two_attempts_saw_succeed_happened_once() -> None:
+    """The same key, so the provider answered both with the same effect."""
+    state = resent(say.confirmed(40, 2))
+
+    assert settle(state, evidence("returned", 1)) == []
+    assert say.effect(state).outcome == "confirmed"
+
+
+# ---------------------------------------------------------------- what it contradicts
+
+
+def blocks(state: RunState, message: m.Evidence) -> e.Contradicted:
+    against, stopped = journal(state, message, NOW)
+    assert isinstance(against, e.Contradicted)
+    assert isinstance(stopped, e.RunStopped)
+    assert (stopped.status, stopped.code) == ("blocked", "contradicted")
+    for entry in (against, stopped):
+        state.apply(entry)
+    assert state.status == "blocked"
+    return against
+
+
+@pytest.mark.parametrize("reason", ["absent", "rejected", "not_sent", "person"])
+def test_evidence_of_success_after_failed_blocks_the_run(reason: str) -> None:
+    state = say.run(say.started(), say.lost(quiet_at=20), say.failed(30, reason=reason, final=True))
+
+    against = blocks(state, evidence("returned"))
+
+    assert (against.step, against.tool, against.by) == (say.STEP, "charge", "worker-1")
+    assert (say.effect(state).outcome, say.effect(state).contradicted) == ("failed", True)
+
+
+def test_evidence_that_an_absent_attempt_happened_blocks_while_its_retry_is_in_flight() -> None:
+    state = retried_after_absence()
+
+    blocks(state, evidence("returned", 1))
+
+    assert (say.effect(state).outcome, say.effect(state).contradicted) == ("started", True)
+
+
+def test_evidence_that_an_absent_attempt_happened_blocks_while_its_retry_is_unknown() -> None:
+    state = retried_after_absence(say.lost(70, 2))
+
+    blocks(state, evidence("returned", 1))
+
+    assert (say.effect(state).outcome, say.effect(state).doubt.person != "") == ("unknown", True)
+
+
+def test_evidence_that_an_absent_attempt_happened_blocks_after_its_retry_was_confirmed() -> None:
+    """It happened twice, and nobody may find out by chance."""
+    state = retried_after_absence(say.confirmed(70, 2))
+
+    blocks(state, evidence("returned", 1))
+
+    assert (say.effect(state).outcome, say.effect(state).contradicted) == ("confirmed", True)
+
+
+def test_what_is_contradicted_stays_so_when_the_retry_in_flight_is_confirmed() -> None:
+    state = retried_after_absence()
+    blocks(state, evidence("returned", 1))
+
+    state.apply(say.confirmed(90, 2))
+
+    assert say.effect(state).contradicted
+
+
+def test_a_contradiction_in_a_run_that_ended_is_written_down_and_the_run_stays_ended() -> None:
+    state = say.run(say.started(), say.failed(final=True), e.RunStopped(at=60, status="cancelled", code="x", why="x"))
+
+    assert settle(state, evidence("returned")) == [e.Contradicted]
+    assert state.status == "cancelled"
+
+
+# ---------------------------------------------------------------- what comes after the segment ended
+
+
+def ended_segment(outcome: str) -> RunState:
+    marker = e.Marker(say.PATH, outcome, "d", say.NULL)
+    boundary = say.boundary(visit=1, segment="mail", finished_segment="pay", finished=(marker,))
+    return say.run(e.Checkpointed(at=50, boundary=boundary), say.started(60))
+
+
+def test_evidence_of_success_for_a_failed_effect_of_the_segment_before_blocks_the_run() -> None:
+    state = ended_segment("failed")
+
+    against = blocks(state, evidence("returned"))
+
+    assert (against.step, against.tool) == ("", "charge")
+    assert (say.effect(state).outcome, say.effect(state).contradicted) == ("started", False)
+
+
+def test_a_late_contradiction_in_a_run_that_ended_leaves_it_ended() -> None:
+    state = ended_segment("failed")
+    state.apply(e.RunStopped(at=70, status="killed", code="killed", why="x"))
+
+    assert settle(state, evidence("returned")) == [e.Contradicted]
+    assert state.status == "killed"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "saw"), [("failed", "unknown"), ("confirmed", "returned"), ("confirmed", "not_sent")]
+)
+def test_evidence_about_what_was_settled_before_is_written_down_as_refused(outcome: str, saw: str) -> None:
+    assert settle(ended_segment(outcome), evidence(saw)) == [e.MessageRefused]
+
+
+@pytest.mark.parametrize("attempt", [0, -1, 2])
+def test_evidence_of_an_attempt_that_never_was_changes_nothing(attempt: int) -> None:
+    state = say.run(say.started(), say.lost())
+
+    assert settle(state, evidence("returned", attempt)) == [e.MessageRefused]
+    assert say.effect(state).outcome == "unknown"
+
+
+def test_evidence_about_a_step_that_is_no_effect_changes_nothing() -> None:
+    state = say.run(e.SleepStarted(at=9, step=say.STEP, until=99))
+
+    assert settle(state, evidence("returned")) == [e.MessageRefused]

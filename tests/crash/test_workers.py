@@ -1,0 +1,156 @@
+"""Several workers on one store: killed, frozen, drained, taken over."""
+
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milepost.core import entries as e
+from tests.crash import desk, fleet
+from tests.crash.killing import journals, judged, told_of
+from tests.crash.workers import Fleet, fleet_in, is_stopped
+from tests.crash.world import FREEZE_AT, World
+from tests.polling import eventually
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Fleet]:
+    with fleet_in(tmp_path) as made:
+        yield made
+
+
+def test_a_dead_worker_is_taken_over_at_once_although_its_lease_lasts(workers: Fleet, tmp_path: Path) -> None:
+    """Requirement 69. The kernel drops the lock of a process that ends, however it ends."""
+    for _ in range(3):
+        workers.start(lease="30s")
+    run = workers.begin(fleet.holding, "door")
+    eventually(lambda: World(tmp_path).lines(), saying="the effect was applied")
+    dead = workers.holder(run)
+    dead.send_signal(signal.SIGKILL)
+    dead.wait()
+    (tmp_path / "go").touch()
+
+    eventually(lambda: workers.run(run).epoch == 2, within_s=3, saying="another worker claimed the run")
+    assert workers.result(run) == ["door held", "door is on its way"]
+    unknown = next(entry for entry in journals(tmp_path)[0] if isinstance(entry, e.EffectUnknown))
+    assert unknown.died
+    assert [line.attempt for line in World(tmp_path).lines()] == [1, 1]
+    assert judged(tmp_path) == []
+
+
+def test_a_frozen_worker_that_wakes_after_its_lease_neither_sends_nor_writes(workers: Fleet, tmp_path: Path) -> None:
+    """It stopped between a durable `started` and the send; awake again it says that it never sent, and that is used."""
+    frozen = workers.start(lease="300ms", **{fleet.STOP_BEFORE_SENDING: "1"})
+    run = workers.begin(fleet.both, "red")
+    eventually(lambda: is_stopped(frozen), saying="the worker stopped before it sent")
+    workers.start(lease="300ms")
+    eventually(lambda: any(effect.person for effect in workers.effects(run)), saying="the other one asks a person")
+    assert World(tmp_path).find("press", button="red") == []
+
+    frozen.send_signal(signal.SIGCONT)
+    (tmp_path / "go").touch()
+
+    assert workers.result(run) == ["red held", "red pressed"]
+    applied = [line.attempt for line in World(tmp_path).find("press", button="red")]
+    assert applied == [2], "sent by the owner alone, on the word of the one that had lost the run"
+    failed = next(entry for entry in told_of(tmp_path, "press") if isinstance(entry, e.EffectFailed))
+    assert (failed.by, failed.reason, failed.attempt) == ("evidence", "not_sent", 1)
+    assert frozen.poll() is None, "it lost a run, not its life"
+    assert judged(tmp_path) == []
+
+
+def test_what_a_frozen_worker_did_before_it_lost_the_run_settles_it_when_it_wakes(workers: Fleet, tmp_path: Path) -> None:
+    frozen = workers.start(lease="300ms", **{FREEZE_AT: "press red:applied"})
+    run = workers.begin(fleet.pressing, "red")
+    eventually(lambda: is_stopped(frozen), saying="the worker stopped after the world had applied it")
+    workers.start(lease="300ms")
+    eventually(lambda: any(effect.person for effect in workers.effects(run)), saying="the other one asks a person")
+
+    frozen.send_signal(signal.SIGCONT)
+
+    assert workers.result(run) == "red pressed"
+    confirmed = next(entry for entry in told_of(tmp_path, "press") if isinstance(entry, e.EffectConfirmed))
+    assert (confirmed.by, confirmed.attempt) == ("evidence", 1)
+    assert len(World(tmp_path).lines()) == 1
+    assert judged(tmp_path) == []
+
+
+def test_an_absence_proves_nothing_while_a_frozen_worker_may_still_act(workers: Fleet, tmp_path: Path) -> None:
+    frozen = workers.start(lease="300ms", **{FREEZE_AT: "place cup:before"})
+    run = workers.begin(fleet.placing, "cup")
+    eventually(lambda: is_stopped(frozen), saying="the worker stopped before the world applied it")
+    workers.start(lease="300ms")
+    eventually(lambda: workers.run(run).reason == "unknown", saying="the other one asked, and waits")
+    asked = [entry for entry in told_of(tmp_path, "place") if isinstance(entry, e.FindingRecorded)]
+    assert 1 <= len(asked) <= 3
+
+    frozen.send_signal(signal.SIGCONT)  # and it acts: what its code does after the send began is beyond us
+
+    assert workers.result(run) == "cup placed"
+    assert [line.attempt for line in World(tmp_path).lines()] == [1]
+    assert judged(tmp_path) == []
+
+
+def test_a_drained_worker_finishes_what_is_in_flight_and_starts_nothing_new(workers: Fleet, tmp_path: Path) -> None:
+    drained = workers.start()
+    run = workers.begin(fleet.holding, "door")
+    eventually(lambda: World(tmp_path).lines(), saying="the effect was applied")
+    drained.send_signal(signal.SIGTERM)
+    eventually((tmp_path / "draining").exists)
+    (tmp_path / "go").touch()
+
+    assert drained.wait(timeout=10) == 0
+    row = workers.run(run)
+    assert (row.status, row.owner) == ("ready", None)
+    told = [type(entry) for entry in told_of(tmp_path, "hold")]
+    assert told == [e.EffectStarted, e.EffectConfirmed]
+    assert told_of(tmp_path, "ship") == []
+
+    workers.start()
+    assert workers.result(run) == ["door held", "door is on its way"]
+    assert judged(tmp_path) == []
+
+
+def test_a_drain_whose_grace_ends_leaves_unknown_and_the_next_worker_finds_out(workers: Fleet, tmp_path: Path) -> None:
+    drained = workers.start(grace="200ms")
+    run = workers.begin(fleet.holding, "door")
+    eventually(lambda: World(tmp_path).lines(), saying="the effect was applied")
+    drained.send_signal(signal.SIGTERM)
+
+    assert drained.wait(timeout=10) == 0
+    assert [type(entry) for entry in told_of(tmp_path, "hold")] == [e.EffectStarted, e.EffectUnknown]
+    workers.start()
+    assert workers.result(run) == ["door held", "door is on its way"]
+    assert [line.attempt for line in World(tmp_path).lines()] == [1, 1]
+    assert judged(tmp_path) == []
+
+
+def test_workers_that_are_killed_again_and_again_share_twenty_runs_without_one_repeated_effect(
+    workers: Fleet, tmp_path: Path
+) -> None:
+    """Requirement 33. Requirement 69."""
+    for _ in range(2):
+        workers.start()
+    runs = [workers.begin(desk.small, f"order-{number}") for number in range(20)]
+    chance = random.Random(7)
+    for kill in range(5):
+        done = len(World(tmp_path).lines())
+        eventually(lambda done=done: len(World(tmp_path).lines()) > done + 2 or _all_done(workers, runs))
+        alive = [process for process in workers.processes if process.poll() is None]
+        victim = chance.choice(alive)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        if kill < 4 or len(alive) == 1:
+            workers.start()
+    for number, run in enumerate(runs):
+        order = f"order-{number}"
+        assert workers.result(run) == [f"parcel {order} is on its way", f"receipt for {order}"]
+    applied = [(line.tool, str(line.args)) for line in World(tmp_path).lines()]
+    assert len(applied) == len(set(applied)) == 40
+    assert judged(tmp_path) == []
+
+
+def _all_done(workers: Fleet, runs: list[str]) -> bool:
+    return all(workers.run(run).status == "done" for run in runs)

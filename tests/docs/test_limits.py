@@ -1,0 +1,132 @@
+"""docs/limits.md is true: what still wins, wins; and what is said to be noticed, is noticed."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import apsw
+import pytest
+
+import milepost as mp
+from milepost.operations.inspection import Verified
+from milepost.stores.api import Query, Switch
+
+Rows = list[tuple[object, ...]]
+
+
+@mp.tool(effect="read")
+async def look(number: int) -> int:
+    return number
+
+
+@mp.workflow(version="1", tools=[look])
+async def looking(_run: mp.Run, number: int) -> int:
+    return await look(number)
+
+
+def app_at(place: Path) -> mp.App:
+    return mp.App(f"sqlite:///{place}", workflows=[looking])
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """Make a store with one finished run."""
+    place = tmp_path / "limits.db"
+    app_at(place).run(looking, 1, key="first")
+    return place
+
+
+def by_hand(place: Path, *statements: str) -> None:
+    """Change a store as its owner can: without its triggers."""
+    connection = apsw.Connection(str(place))
+    for name in ("mp_journal_no_update", "mp_journal_no_delete"):
+        connection.execute(f"DROP TRIGGER {name}").fetchall()
+    for statement in statements:
+        connection.execute(statement).fetchall()
+    connection.close()
+
+
+def verified(place: Path) -> Verified:
+    async def ask() -> Verified:
+        app = app_at(place)
+        async with app.client():
+            newest, *_ = await app.inspect.runs(Query())
+            return await app.inspect.verify(newest.id)
+
+    return asyncio.run(ask())
+
+
+def test_a_request_that_lands_after_its_bound_is_applied_twice_and_then_found(tmp_path: Path) -> None:
+    ledger: list[str] = []
+
+    @mp.tool(effect="queryable", visible_within="0s", retry=mp.Retry(3, first="1ms"))
+    async def pay(call: mp.Call, order: str) -> str:
+        if call.attempt == 1:
+            raise ConnectionResetError(order)  # the request is on its way, and slower than was declared
+        ledger.extend([order, order])  # it lands, and so does the second one
+        return order
+
+    @pay.reconcile
+    async def find(order: str) -> mp.Finding[str]:
+        return mp.conflict(ledger) if ledger[1:] else mp.happened(order) if ledger else mp.did_not_happen()
+
+    @mp.workflow(version="1", tools=[pay])
+    async def buy(_run: mp.Run, order: str) -> str:
+        return await pay(order)
+
+    app = mp.App(f"sqlite:///{tmp_path}/late.db", workflows=[buy])
+
+    async def switches() -> list[Switch]:
+        async with app.client():
+            return await app.inspect.switches()
+
+    with pytest.raises(mp.RunBlocked) as blocked:
+        app.run(buy, "o-1")
+
+    assert ledger == ["o-1", "o-1"]
+    assert blocked.value.reason == "contradicted"
+    assert [(switch.scope, switch.kind) for switch in asyncio.run(switches())] == [("tool:pay", "hold")]
+
+
+def test_a_changed_entry_is_noticed(finished: Path) -> None:
+    by_hand(
+        finished,
+        """UPDATE mp_journal SET body = CAST(replace(CAST(body AS TEXT), '"epoch":1', '"epoch":7') AS BLOB)
+        WHERE seq = 2 AND run > 0""",
+    )
+
+    assert "do not match" in (verified(finished).damage or "")
+
+
+def test_a_missing_entry_is_noticed(finished: Path) -> None:
+    by_hand(finished, "DELETE FROM mp_journal WHERE seq = 2 AND run > 0")
+
+    assert verified(finished).damage is not None
+
+
+def test_a_tail_that_was_cut_together_with_the_head_is_not_noticed(finished: Path) -> None:
+    before = verified(finished)
+    by_hand(
+        finished,
+        "DELETE FROM mp_journal WHERE row = (SELECT max(row) FROM mp_journal)",
+        "UPDATE mp_heads SET (row, seq, hash) = (SELECT row, seq, hash FROM mp_journal ORDER BY row DESC LIMIT 1), "
+        "boundary = (SELECT min(row) FROM mp_journal)",
+        "UPDATE mp_runs SET status = 'running'",
+    )
+
+    after = verified(finished)
+
+    assert (before.damage, after.damage) == (None, None)
+    assert after.entries == before.entries - 1
+
+
+def test_an_older_copy_of_the_file_is_not_noticed(finished: Path, tmp_path: Path) -> None:
+    older = tmp_path / "older.db"
+    shutil.copy(finished, older)  # no process has it open, and its log is empty
+    app_at(finished).run(looking, 2, key="second")
+    shutil.copy(older, finished)
+
+    assert verified(finished).damage is None
+    with pytest.raises(mp.StartConflict):
+        app_at(finished).run(looking, 2, key="first")
+    assert app_at(finished).run(looking, 3, key="second") == 3  # as if the key had never been used

@@ -1,0 +1,66 @@
+"""What falls due in the very moment in which a run comes to rest is not forgotten.
+
+A run looks at what may be done, and then at whether it may rest. Between the two the clock goes on. Each test lets the
+clock reach the moment at every place at which it is read, one after the other.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import milepost as mp
+from tests.runtime.stage import START_MS, Stage, StillClock, has_entry, parked
+
+READS = range(1, 40)  # a resend is well under way after that many looks at the clock
+
+
+class ArrivingClock(StillClock):
+    """A clock that stands a millisecond before a moment, and reaches it when it is read for the n-th time."""
+
+    def __init__(self, moment: int, reads: int) -> None:
+        super().__init__()
+        self.at = moment - 1
+        self.moment = moment
+        self.left: int | None = None  # not counted before the test says so
+        self.reads = reads
+
+    def now(self) -> int:
+        if self.left is not None:
+            self.left -= 1
+            if self.left <= 0:
+                self.at = max(self.at, self.moment)
+        return self.at
+
+    def count(self) -> None:
+        self.left = self.reads
+
+
+@mp.tool(effect="keyed", key_ttl="24h")
+async def pay(call: mp.Call) -> int:
+    if call.attempt == 1:
+        raise RuntimeError("the line dropped")
+    return call.attempt
+
+
+@mp.workflow(version="1", tools=[pay])
+async def paying(run: mp.Run) -> int:
+    return await pay()
+
+
+@pytest.mark.parametrize("reads", READS)
+async def test_a_resend_that_falls_due_while_its_run_comes_to_rest_is_sent(tmp_path: Path, reads: int) -> None:
+    """Requirement 60. Found by the demo: a run parked with nothing due, and would never have moved again."""
+    stage = Stage(tmp_path)
+    async with stage.app(paying, still=True) as app:
+        handle = await app.start(paying)
+        await has_entry(app, handle.id, "effect_unknown")
+    resend_due = START_MS + 1_000
+    clock = ArrivingClock(resend_due, reads)
+
+    async with stage.app(paying, clock=clock) as app:
+        again = app.handle(handle.id, paying)
+        await parked(again, "unknown")
+        clock.count()
+        await app.send(handle.id, "look", None)  # wakes the run, a moment before the resend is due
+
+        assert await again.result(timeout="5s") == 2
