@@ -48,7 +48,7 @@ def open_store(url: str, *, create: bool = False) -> Store:
     """Open the store that a URL names. Raises InvalidDeclaration for a scheme that this version does not have."""
     scheme, found, place = url.partition(":///")
     if not found or scheme != "sqlite" or not place:
-        why = f"store {url!r}: write it like sqlite:///milepost.db (relative) or sqlite:////var/lib/milepost.db (absolute)"
+        why = f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db"
         raise InvalidDeclaration(why)
     return SqliteStore(place, create=create)
 
@@ -56,7 +56,8 @@ def open_store(url: str, *, create: bool = False) -> Store:
 class App:
     """A store, and the workflows and tools that this program knows. Opens nothing until it is entered.
 
-    `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is the
+    `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
+    the
     one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
     """
 
@@ -215,7 +216,8 @@ class App:
     ) -> R:
         """Start a run, or find the one that `key` names, drive it and its children here, and return its result.
 
-        Waits for time, signals, breakers and reconciliation. Raises NeedsPerson, with the commands to type, where only a
+        Waits for time, signals, breakers and reconciliation. Raises NeedsPerson, with the commands to type, where only
+        a
         person helps; RunFailed, RunCancelled, RunKilled or RunBlocked where it ended otherwise; TookTooLong after
         `timeout`; StartConflict for a key with other input. Call it from plain code, not inside an event loop.
         """
@@ -290,7 +292,8 @@ class App:
     ) -> Handle[R]:
         """Start a run durably and return its handle. With a `key`, the same key and input give the same run.
 
-        Raises StartConflict for a key that was used with other input or another workflow, InvalidValue for an input that
+        Raises StartConflict for a key that was used with other input or another workflow, InvalidValue for an input
+        that
         cannot be stored or a budget that is no amount, UnknownWorkflow for one that this app does not register.
         """
         engine = self._need_engine()
@@ -370,9 +373,7 @@ class App:
         """Stop a run and its descendants now; return the paths whose outcome is left unknown."""
         return [path for _, path in await self._operator().kill(run_id, why=why)]
 
-    async def grant(
-        self, run_id: str, /, *, by: str, scopes: Iterable[str] = (), budget: Cost | None = None
-    ) -> None:
+    async def grant(self, run_id: str, /, *, by: str, scopes: Iterable[str] = (), budget: Cost | None = None) -> None:
         """Give a run further scopes or money. Raises UnknownRun, InvalidValue."""
         await self._operator().grant(run_id, by=by, scopes=scopes, budget=budget)
 

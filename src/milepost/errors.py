@@ -90,7 +90,9 @@ class InvalidArguments(MilepostError):
 
     def for_model(self) -> str:
         """Return the text to hand back to the model that made the arguments."""
-        return f"The arguments for {self.tool} are not valid: {self.why}. Nothing was done. Correct them and call again."
+        return (
+            f"The arguments for {self.tool} are not valid: {self.why}. Nothing was done. Correct them and call again."
+        )
 
 
 class InvalidValue(MilepostError):
@@ -113,7 +115,9 @@ class NoRun(MilepostError):
     code = "no_run"
 
     def __init__(self, tool: str) -> None:
-        super().__init__(f"{tool} was called outside a run, where nothing would be recorded. Call {tool}.direct(…) instead.")
+        super().__init__(
+            f"{tool} was called outside a run, where nothing would be recorded. Call {tool}.direct(…) instead."
+        )
         self.tool = tool
 
 
@@ -138,7 +142,7 @@ class StrayTask(MilepostError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} was called in an asyncio task that is no branch of the run, so its place in the record would depend "
+            f"{what} was called in an asyncio task that is no branch of the run, so its place in the record depends "
             "on timing. Use run.gather(…) or run.map(…); for a time limit use 'async with asyncio.timeout(…)', because "
             "asyncio.wait_for makes a task of its own before Python 3.12."
         )
@@ -182,8 +186,8 @@ class Diverged(MilepostError):
 
     def __init__(self, path: str, recorded: str, asked: str) -> None:
         super().__init__(
-            f"at {path} the record says {recorded}, the code now asks for {asked}. Nothing was sent. Deploy the code that "
-            "made the record, or see docs/living-with-code-changes.md."
+            f"at {path} the record says {recorded}, the code now asks for {asked}. Nothing was sent. Deploy the code "
+            "that made the record, or see docs/living-with-code-changes.md."
         )
         self.path = path
         self.recorded = recorded
@@ -335,7 +339,9 @@ class WrongStatus(MilepostError):
     code = "wrong_status"
 
     def __init__(self, run_id: str, status: str, needs: str) -> None:
-        super().__init__(f"run {run_id} is {status}; this needs a run that is {needs}. Look with: milepost show {run_id}")
+        super().__init__(
+            f"run {run_id} is {status}; this needs a run that is {needs}. Look with: milepost show {run_id}"
+        )
         self.run_id = run_id
         self.status = status
 
@@ -375,7 +381,9 @@ class NewerSchema(StoreError):
     code = "newer_schema"
 
     def __init__(self, what: str, found: int, known: int) -> None:
-        super().__init__(f"{what} has schema {found}, this version knows up to {known}. Upgrade Milepost here; nothing was changed.")
+        super().__init__(
+            f"{what} has schema {found}, this version knows up to {known}. Upgrade Milepost here; nothing was changed."
+        )
         self.found = found
         self.known = known
 
@@ -386,7 +394,9 @@ class UnsafeLibrary(StoreError):
     code = "unsafe_library"
 
     def __init__(self, version: str) -> None:
-        super().__init__(f"SQLite {version} can corrupt a write-ahead log. Install apsw 3.54 or later, which brings its own library.")
+        super().__init__(
+            f"SQLite {version} can corrupt a write-ahead log. Install apsw 3.54 or later, which brings its own library."
+        )
         self.version = version
 
 
@@ -396,7 +406,9 @@ class StoreBusy(StoreError):
     code = "store_busy"
 
     def __init__(self, place: str) -> None:
-        super().__init__(f"{place} stayed locked by another process. Nothing was written; try again, or look with: milepost doctor")
+        super().__init__(
+            f"{place} stayed locked by another process. Nothing was written; try again, or look with: milepost doctor"
+        )
         self.place = place
 
 
@@ -406,7 +418,9 @@ class StoreFailed(StoreError):
     code = "store_failed"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"a commit failed ({why}), so what it held is unknown. Free the disk or mend it, then start the process again.")
+        super().__init__(
+            f"a commit failed ({why}), so what it held is unknown. Mend the disk, then start the process again."
+        )
         self.why = why
 
 
@@ -418,8 +432,8 @@ class Damaged(StoreError):
     def __init__(self, run_id: str, why: str, *, seq: int | None = None) -> None:
         where = f" at entry {seq}" if seq is not None else ""
         super().__init__(
-            f"the record of run {run_id} does not verify{where}: {why}. Nothing was sent. Keep the file, restore a backup, "
-            "and compare with: milepost verify"
+            f"the record of run {run_id} does not verify{where}: {why}. Nothing was sent. Keep the file, restore a "
+            "backup, and compare with: milepost verify"
         )
         self.run_id = run_id
         self.why = why

@@ -1,13 +1,14 @@
 """A program with an App, for the tests of the command line. Each test has a copy of it in a folder of its own."""
 
 import os
-import time
+import threading
 from decimal import Decimal
 from pathlib import Path
 
 import milepost as mp
 
 LEDGER = Path("ledger.txt")  # the outside world
+HANGS = threading.Event()  # never set: whoever waits for it hangs
 
 
 def written(line: str) -> bool:
@@ -23,7 +24,7 @@ def charge(order: str, cents: int) -> str:
     with LEDGER.open("a") as ledger:
         ledger.write(f"{order} {cents}\n")
     if order.startswith("hangs"):
-        time.sleep(60)
+        HANGS.wait(60)
     return f"receipt for {order}"
 
 

@@ -14,9 +14,12 @@ from tests.cli.shop_floor import Shop
 
 HEAVY = ["apsw", "msgspec", "asyncio", "rich", "sqlite3", "milepost.app", "milepost.runtime", "milepost.cli.runs"]
 
-NAMES = set(
-    ["init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approve", "deny", "send", "grant", "cancel", "kill", "retry", "verify", "doctor"]
-)  # fmt: skip
+# fmt: off
+NAMES = {
+    "init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approve", "deny", "grant",
+    "send", "cancel", "kill", "retry", "verify", "doctor",
+}
+# fmt: on
 
 
 def loaded_after(code: str, *, path: Path | None = None) -> tuple[set[str], str]:

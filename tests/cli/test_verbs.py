@@ -1,9 +1,13 @@
 """What a person does to runs, with no worker running at that moment and without the App's code."""
 
+import asyncio
 import json
 
 import pytest
 
+from milepost.cli.opening import opened, operator
+from milepost.errors import UnknownRun
+from milepost.stores.api import Deliver, Post
 from tests.cli.shop_floor import Shop
 
 
@@ -292,3 +296,9 @@ def test_waiting_for_a_verb_ends_with_code_7_when_nobody_acts_in_time(shop: Shop
 
     assert shop.refused("cancel", run, "--wait", "--timeout", "200ms") == (7, "took_too_long")
     assert shop.refused("cancel", run, "--wait", "--timeout", "soon") == (2, "usage")
+
+
+def test_what_the_store_refuses_is_an_error_of_the_verb(shop: Shop) -> None:
+    """A run may be gone between the look at it and the write."""
+    with opened("sqlite:///shop.db") as store, pytest.raises(UnknownRun):
+        asyncio.run(operator(store)._write(Deliver(Post("0123", "id", b"{}", 0))))  # type: ignore[arg-type]

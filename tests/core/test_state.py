@@ -51,7 +51,8 @@ def test_a_checkpoint_leaves_the_segment_behind_and_keeps_what_lasts() -> None:
     marker = e.Marker("triage/look#1", "confirmed", "d", msgspec.Raw(b"1"))
     next_boundary = say.boundary(
         visit=1, segment="mail", state=msgspec.Raw(b'"s"'), finished_segment="pay", finished=(marker,),
-        visits={"pay": 1},        granted=say.usd(5), spent=say.usd(1), signals=(SIGNAL,), children={"c1": "running"}, cancel=("ann", "x"),
+        visits={"pay": 1},
+        granted=say.usd(5), spent=say.usd(1), signals=(SIGNAL,), children={"c1": "running"}, cancel=("ann", "x"),
         epoch=1, owner="worker-1",
     )  # fmt: skip
 

@@ -77,9 +77,9 @@ async def pressing(run: mp.Run, button: str) -> str:
     return await press(button)
 
 
-@mp.workflow(version="1", tools=[hold, press])
+@mp.workflow(version="1", tools=[place, press])
 async def both(run: mp.Run, name: str) -> tuple[str, str]:
-    return await run.gather(hold(name), press(name))
+    return await run.gather(place(name), press(name))
 
 
 @mp.workflow(version="1", tools=[place])
@@ -101,9 +101,15 @@ def fleet_of(folder: Path, lease: str = "30s") -> mp.App:
     return mp.App(store_of(folder), workflows=[small, parcels, pressing, both, placing, holding, gripping], lease=lease)
 
 
-def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection) -> None:
+def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection | None = None) -> None:
     """Stop this process as soon as a `started` is durable; once awake, keep the loop blocked for a moment."""
-    if list(store.execute(STARTED)):
+    try:
+        store = store or apsw.Connection(str(FOLDER / "store.db"), flags=apsw.SQLITE_OPEN_READWRITE)
+        found = list(store.execute(STARTED))
+    except apsw.Error:
+        loop.call_later(0.005, watch, loop)  # there is no store yet
+        return
+    if found:
         os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(0.5)  # the thread that renews the lease runs before the loop does
         return
@@ -122,7 +128,7 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, drain, loop, stop)
     if os.environ.get(STOP_BEFORE_SENDING):
-        loop.call_later(0.2, lambda: watch(loop, apsw.Connection(str(FOLDER / "store.db"))))
+        loop.call_soon(watch, loop)
     await fleet_of(FOLDER, lease).serve(stop, together=50, grace=grace)
 
 

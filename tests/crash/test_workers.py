@@ -42,21 +42,21 @@ def test_a_dead_worker_is_taken_over_at_once_although_its_lease_lasts(workers: F
 
 def test_a_frozen_worker_that_wakes_after_its_lease_neither_sends_nor_writes(workers: Fleet, tmp_path: Path) -> None:
     """It stopped between a durable `started` and the send; awake again it says that it never sent, and that is used."""
-    frozen = workers.start(lease="300ms", **{fleet.STOP_BEFORE_SENDING: "1"})
+    frozen = workers.start(lease="2s", **{fleet.STOP_BEFORE_SENDING: "1"})
     run = workers.begin(fleet.both, "red")
     eventually(lambda: is_stopped(frozen), saying="the worker stopped before it sent")
     workers.start(lease="300ms")
     eventually(lambda: any(effect.person for effect in workers.effects(run)), saying="the other one asks a person")
-    assert World(tmp_path).find("press", button="red") == []
+    assert World(tmp_path).lines() == []
 
     frozen.send_signal(signal.SIGCONT)
-    (tmp_path / "go").touch()
 
-    assert workers.result(run) == ["red held", "red pressed"]
-    applied = [line.attempt for line in World(tmp_path).find("press", button="red")]
-    assert applied == [2], "sent by the owner alone, on the word of the one that had lost the run"
-    failed = next(entry for entry in told_of(tmp_path, "press") if isinstance(entry, e.EffectFailed))
-    assert (failed.by, failed.reason, failed.attempt) == ("evidence", "not_sent", 1)
+    assert workers.result(run) == ["red placed", "red pressed"]
+    applied = {line.tool: line.attempt for line in World(tmp_path).lines()}
+    assert applied == {"place": 2, "press": 2}, "sent by the owner alone, on the word of the one that had lost the run"
+    for tool in ("place", "press"):
+        failed = next(entry for entry in told_of(tmp_path, tool) if isinstance(entry, e.EffectFailed))
+        assert (failed.by, failed.reason, failed.attempt) == ("evidence", "not_sent", 1)
     assert frozen.poll() is None, "it lost a run, not its life"
     assert judged(tmp_path) == []
 

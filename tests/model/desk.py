@@ -80,7 +80,6 @@ class Thought(NamedTuple):
     puts: tuple[Put, ...]
     posts: tuple[tuple[str, bytes], ...]
     tag: str
-    lease: int
 
 
 class Answer:
@@ -122,7 +121,6 @@ class Desk:
         return SimpleNamespace(passed=True, task=SimpleNamespace(uncancel=lambda: 0))
 
     def put(self, append: Append, _: Callable[[Exception], None]) -> None:
-        self.turn += 1
         self.appends.append(append)
 
     def more(self, _: int) -> None: ...
@@ -229,7 +227,7 @@ class Steps:
             puts[-1] = puts[-1]._replace(lost=lost)
         after = view if not desk.appends else self._records.of(session.state)
         posts = tuple((post.message_id, post.body) for post in desk.posts)
-        return Thought(after, tuple(puts), posts, tag, desk.lease_until)
+        return Thought(after, tuple(puts), posts, tag)
 
     @staticmethod
     def _driven(coroutine: Coroutine[Any, Any, str]) -> str:
@@ -351,11 +349,11 @@ def _refusal(given: tuple[Any, ...]) -> MilepostError:
 
 
 def _evidence_if_lost(session: Session, desk: Desk) -> tuple[tuple[str, bytes], ...]:
-    if session.dropped is not None or not session._saw:
+    """Return what the session would tell the inbox if what it just queued were refused by epoch."""
+    if session.dropped is not None:
         return ()
     before, desk.posts = desk.posts, []
-    for _, saw in session._saw:
-        session.evidence(*saw)
+    session.drop(EpochLost(session.run_id, session.head.epoch))
     told, desk.posts = desk.posts, before
     return tuple((post.message_id, post.body) for post in told)
 

@@ -83,7 +83,9 @@ class Applied(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `left` counts down what may still go wrong and what the operator may still do."""
+    """Everything. `left` counts down what may still go wrong and what the operator may still do; `said`
+    names the keys of which a person has said what is true.
+    """
 
     now: int
     rows: tuple[Row, ...]
@@ -93,6 +95,7 @@ class State(NamedTuple):
     ledger: tuple[Applied, ...] = ()
     once: tuple[tuple[str, Claimed], ...] = ()
     switches: frozenset[str] = frozenset()
+    said: frozenset[str] = frozenset()
 
     def may(self, what: str) -> bool:
         """Say whether this may still happen."""

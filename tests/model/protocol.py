@@ -14,15 +14,15 @@ import msgspec
 
 from milepost.core import codec, lease, messages
 from milepost.core import entries as e
+from milepost.core.state import RunState
 from tests.model.desk import MANIFEST, Put, Seat, Steps, Thought
 from tests.model.explorer import Violation
 from tests.model.outside import Outside
 from tests.model.places import TICK, Flight, Held, Request, Row, State, Worker
 from tests.model.records import Record, Records
-from tests.model.rules import Rules
+from tests.model.rules import Rules, rests
 from tests.model.scenario import Scenario
 from tests.model.store import Store
-from milepost.core.state import RunState
 
 Step = tuple[str, State]
 
@@ -36,7 +36,11 @@ class Protocol:
         self.actors = Steps(self.records, scenario.lease_ms, reconciles=scenario.reconciles, **scenario.tool)
         self.facts = self.actors.tool.facts
         self.outside = Outside(self.facts)
-        self.rules = Rules(self.facts, self.outside)
+        self.rules = Rules(
+            self.facts,
+            once="once" in scenario.tool,
+            approval="approval" in scenario.tool,
+        )
         self.store = Store(self.records, self.rules.watch)
         self.operator = Operator(self)
 
@@ -65,14 +69,24 @@ class Protocol:
 
     def steps(self, state: State) -> Iterator[Step]:
         """Yield everything that may happen next."""
+        if all(worker.mode == "dead" for worker in state.workers):
+            return  # what follows is the way on which nothing more goes wrong
         for at, worker in enumerate(state.workers):
             if worker.mode == "up":
                 yield from self._named(worker.name, self.work(state, at))
             yield from self._named(worker.name, self._harm(state, at))
         yield from self.outside.steps(state)
         yield from self.operator.steps(state)
-        if state.now < self.scenario.ticks * TICK:
+        if state.now < self.scenario.ticks * TICK and self._time_matters(state):
             yield "a tick", self.tick(state)
+
+    def _time_matters(self, state: State) -> bool:
+        """Say whether it makes a difference that time passes: not before the first attempt, nor after the last word."""
+        if any(worker.mode == "frozen" for worker in state.workers):
+            return True
+        if all(rests(row, state) for row in state.rows) and all(worker.held is None for worker in state.workers):
+            return any(request.fate == "out" for request in state.requests) or bool(state.switches)
+        return any(effect.attempt for row in state.rows for effect in row.record.state.effects())
 
     @staticmethod
     def _named(name: str, steps: Iterator[Step]) -> Iterator[Step]:
@@ -94,7 +108,7 @@ class Protocol:
 
     def _harm(self, state: State, at: int) -> Iterator[Step]:
         worker = state.workers[at]
-        if worker.mode == "frozen":
+        if worker.mode == "frozen" and lease.lapsed(worker.row, state.now):  # a shorter freeze is a worker that is slow
             yield "thaws", state.with_worker(at, worker._replace(mode="up"))
         if worker.mode == "dead" or worker.held is None:
             return
@@ -189,8 +203,6 @@ class Protocol:
             state = self.store.deliver(state, held.run, name, body)
         if held.dropped or thought.tag == "dropped":
             return self._hold(state, at, None)
-        worker = state.workers[at]
-        state = state.with_worker(at, worker._replace(lease=max(worker.lease, thought.lease)))
         queue = (*held.queue, *thought.puts)
         return self._hold(state, at, held._replace(view=thought.view, queue=queue, **changes))
 
@@ -229,7 +241,6 @@ class Protocol:
 
     def _ended(self, state: State, at: int, held: Held, request: Request, thought: Thought) -> State:
         quiet = tuple(r._replace(quiet=state.now) if r == request else r for r in state.requests)
-        thought = thought._replace(lease=0)
         return self._took(state._replace(requests=quiet), at, held, thought, flight=None)
 
     def _send(self, state: State, at: int, held: Held, flight: Flight) -> Iterator[Step]:
@@ -263,6 +274,10 @@ class Protocol:
         if all(worker.mode == "dead" for worker in state.workers):
             until = state.now + self.scenario.lease_ms
             return state._replace(workers=(*state.workers, Worker("C", lease=until, row=until)))
+        if all(rests(row, state) for row in state.rows):
+            return None
+        if state.switches:
+            return state._replace(switches=frozenset())
         moving = any(row.owner is not None or row.due is not None for row in state.rows)
         return self.tick(state) if moving else None
 
@@ -272,7 +287,8 @@ class Protocol:
             # Where an answer may be one or another, the last is the one that shows the most.
             return steps[0][1] if held.flight is not None else steps[-1][1]
         for _, following in self.outside.steps(state):
-            return following
+            if following.left == state.left:
+                return following
         restored = tuple((name, n + (name == "lost answer")) for name, n in {"lost answer": 0, **dict(state.left)}.items())
         return state._replace(left=restored)
 
@@ -282,7 +298,6 @@ class Operator:
 
     def __init__(self, protocol: Protocol) -> None:
         self._store = protocol.store
-        self._rules = protocol.rules
 
     def steps(self, state: State) -> Iterator[Step]:
         """Yield what the operator may do."""
@@ -290,7 +305,7 @@ class Operator:
             if state.may("kill"):
                 killed = self._store.kill(state, run)
                 if killed is not None:
-                    yield f"the operator kills run {run + 1}", self._rules.killed(state, killed.spend("kill"), run)
+                    yield f"the operator kills run {run + 1}", killed.spend("kill")
             if state.may("cancel") and not row.record.state.ended:
                 yield self._tell(state, run, "cancel", messages.Cancel(at=state.now, by="op", why=""))
             if state.may("retry") and row.record.state.status in {"failed", "blocked"}:
@@ -315,7 +330,7 @@ class Operator:
             answer = "happened" if any(a.key == effect.key for a in state.ledger) else "did_not_happen"
             value = msgspec.Raw(b'"receipt"' if answer == "happened" else b"null")
             said = messages.Resolve(at=state.now, by="op", path=effect.path, answer=answer, why="looked", value=value)
-            yield self._tell(state, run, "resolve", said)
+            yield self._tell(state._replace(said=state.said | {effect.key}), run, "resolve", said)
 
     def _approves(self, state: State, run: int, row: Row) -> Iterator[Step]:
         for approval in row.record.state.approvals.values():

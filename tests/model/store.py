@@ -70,7 +70,7 @@ class Store:
         state = state.with_row(run, row)
         if put.lease is not None:
             w = state.workers[worker]
-            state = state.with_worker(worker, w._replace(row=max(w.row, put.lease)))
+            state = state.with_worker(worker, w._replace(row=max(w.row, put.lease), lease=max(w.lease, put.lease)))
         switches = (state.switches | set(put.holds)) - set(put.lifts)
         return state._replace(once=tuple(sorted(once.items())), switches=switches), None
 

@@ -3,7 +3,8 @@
 Whoever writes to a run says under which epoch. The transaction reads what stands now and asks these rules; a refusal
 leaves everything as it was.
 
-  epoch      only the latest epoch may write. Claiming a run and killing it are the two things that raise it, and both do
+  epoch      only the latest epoch may write. Claiming a run and killing it are the two things that raise it, and both
+  do
              so without asking whoever holds the run.
   switches   what holds a `started` names the scopes that it falls under; one that is switched off refuses it.
   identity   a business identity is claimed with the first `started` of its effect, and has one holder.

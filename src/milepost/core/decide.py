@@ -199,5 +199,3 @@ def rest_on(run: str, moves: list[tuple[Effect, Move]]) -> Rest:
         ask = "; ".join(ASK_A_PERSON.format(run=run, path=effect.path) for effect in persons)
         return Rest("unknown", until, ask)
     return Rest("unknown", until)
-
-

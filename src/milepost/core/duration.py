@@ -17,7 +17,8 @@ Duration = str | timedelta
 def parse_ms(span: Duration) -> int:
     """Return the span in whole milliseconds.
 
-    Raises ValueError for a text that is no span (the message shows how to write one), and for what is negative or longer
+    Raises ValueError for a text that is no span (the message shows how to write one), and for what is negative or
+    longer
     than a thousand years.
     """
     if isinstance(span, timedelta):

@@ -176,7 +176,7 @@ def resend_delay_ms(attempts: list[Attempt]) -> int:
     return int(min(ASK_MOST_MS, ASK_FIRST_MS * 2 ** (live - 1)))
 
 
-def next_move(facts: Facts, doubt: Doubt, now: int) -> Move:  # noqa: PLR0911  one return a row of the table
+def next_move(facts: Facts, doubt: Doubt, now: int) -> Move:
     """Decide what may be done about an unknown effect at `now` (milliseconds since 1970)."""
     if doubt.person:
         return Person(doubt.person)
@@ -205,7 +205,7 @@ def _resend_when_due(doubt: Doubt, now: int) -> Move:
     return Resend() if now >= due else Wait(due)
 
 
-def _question(facts: Facts, doubt: Doubt, now: int) -> Move:  # noqa: PLR0911  one return a case, in order of caution
+def _question(facts: Facts, doubt: Doubt, now: int) -> Move:
     if now < doubt.ask_at:
         return Wait(doubt.ask_at)
     if not doubt.asks or doubt.ask_at:

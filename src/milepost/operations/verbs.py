@@ -40,9 +40,7 @@ class Operator:
         """Send a signal; return False when a signal with this id was sent before. Raises UnknownRun, WrongStatus."""
         run_id = await self._live(run_id)
         message_id = id or uuid.uuid4().hex
-        message = m.Send(
-            at=self._now(), by=by, id=message_id, name=name, value=msgspec.Raw(_anything.write(value))
-        )
+        message = m.Send(at=self._now(), by=by, id=message_id, name=name, value=msgspec.Raw(_anything.write(value)))
         return await self._deliver(run_id, f"signal:{name}:{message_id}", message)
 
     async def cancel(self, run_id: str, *, why: str, by: str = "") -> None:
@@ -60,9 +58,7 @@ class Operator:
         now = self._now()
 
         def entry(epoch: int, unknown: tuple[str, ...]) -> bytes:
-            stopped = e.RunStopped(
-                at=now, status="killed", code="killed", why=why, by=by, epoch=epoch, unknown=unknown
-            )
+            stopped = e.RunStopped(at=now, status="killed", code="killed", why=why, by=by, epoch=epoch, unknown=unknown)
             return codec.encode(stopped)
 
         def tell(parent: str) -> Post:
@@ -100,7 +96,9 @@ class Operator:
         """
         run_id = await self._store.resolve_id(run_id)
         if finding.answer not in {"happened", "did_not_happen", "rejected"}:
-            raise UnknownStep(run_id, path, f"{finding.answer!r} settles nothing: say happened, did_not_happen or rejected")
+            raise UnknownStep(
+                run_id, path, f"{finding.answer!r} settles nothing: say happened, did_not_happen or rejected"
+            )
         row = await self._store.run(run_id)
         found = [effect for effect in await self._store.effects(run_id) if path in {effect.path, effect.step}]
         contradicted = row.status == "blocked" and (row.why or "").startswith("contradicted")

@@ -1,7 +1,9 @@
 """Entering a segment and what may end it: a boundary, a rest, a failure, a stop.
 
-A boundary is written only when the segment has returned, every recorded effect was claimed, every effect is settled, what
-was sent again has been asked about once more, and the completion condition holds. It is one entry with everything recovery
+A boundary is written only when the segment has returned, every recorded effect was claimed, every effect is settled,
+what
+was sent again has been asked about once more, and the completion condition holds. It is one entry with everything
+recovery
 needs; a crash before it re-enters the segment, a crash after it enters the next one.
 """
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 _json = msgspec.json.Encoder(order="deterministic")
 
 
-class Rested(Exception):  # noqa: N818  not an error: the run was parked and released
+class Rested(Exception):
     """The run was released; `due` is when it can move again."""
 
     def __init__(self, due: int | None) -> None:
@@ -58,7 +60,9 @@ async def enter(session: Session) -> bool:
     try:
         value = segment.state.read(await _state(session))
     except InvalidValue as unfit:
-        await stop(session, _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {unfit.why}"))
+        await stop(
+            session, _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {unfit.why}")
+        )
         raise Rested(None) from unfit
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
@@ -71,7 +75,7 @@ async def enter(session: Session) -> bool:
 
 
 async def _state(session: Session) -> bytes:
-    """Return the state to enter with: what this session has just written, which may not be readable yet, or the store's."""
+    """Return the state to enter with: what this session wrote last (it may not be readable yet), or the store's."""
     state = session.state
     if state.state_root is not None and session.placed is not None and session.placed[0] == state.state_root:
         return session.placed[1]
@@ -83,7 +87,8 @@ async def _state(session: Session) -> bytes:
 async def _inside(session: Session, segment: Segment[Any, Any], value: Any) -> tuple[Branch, Any, BaseException | None]:
     """Run the segment in the driver's own task; return its root branch, and what it returned or raised.
 
-    Unloading cancels this task from a callback, so that a cancellation that is ours is told from one that is not, and none
+    Unloading cancels this task from a callback, so that a cancellation that is ours is told from one that is not, and
+    none
     is left behind to hit the driver at its next await.
     """
     session.unloading, session.fatal = False, None
@@ -132,7 +137,9 @@ async def _ended(
         raise session.dropped
     if session.fatal is not None:
         await _fatal(session, session.fatal)
-    if session.unloading and (error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)):
+    if session.unloading and (
+        error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)
+    ):
         if session.closing or session.overtaken:
             return False
         raise Rested(await park(session, session.resting))
@@ -158,8 +165,10 @@ def _unwinding(error: BaseException) -> bool:
 
 
 def _unclaimed(session: Session) -> Diverged:
-    effect = session.state.steps[sorted(session.unclaimed)[0]]
-    return Diverged(getattr(effect, "path", "?"), f"a call of {getattr(effect, 'tool', '?')}", "nothing: the segment ended")
+    effect = session.state.steps[min(session.unclaimed)]
+    return Diverged(
+        getattr(effect, "path", "?"), f"a call of {getattr(effect, 'tool', '?')}", "nothing: the segment ended"
+    )
 
 
 async def _fatal(session: Session, error: Exception) -> None:
@@ -310,7 +319,7 @@ def make_boundary(
         granted=s.ledger.granted,
         spent=s.ledger.spent,
         signals=tuple(s.signals),
-        children={child: status for child, status in s.children.items()},
+        children=dict(s.children),
         cancel=s.cancel,
         epoch=s.epoch,
         owner=s.owner,
@@ -373,11 +382,16 @@ def _blocked(session: Session, code: str, why: str) -> e.RunStopped:
 async def stop(session: Session, stopped: e.RunStopped) -> int | None:
     """End the run without a result, or block it, and release it."""
     run = session.run_id
-    asks = {"failed": f"milepost retry {run} --why …", "blocked": f"milepost show {run}, then milepost retry {run} --why …"}
+    asks = {
+        "failed": f"milepost retry {run} --why …",
+        "blocked": f"milepost show {run}, then milepost retry {run} --why …",
+    }
     ask = asks.get(stopped.status)
     reason = "person" if stopped.status == "blocked" else None
     status = Status(stopped.status, stopped.at, reason, None, ask, f"{stopped.code}: {stopped.why}")
-    posts = () if stopped.status == "blocked" else parent_post(session, stopped.status, msgspec.Raw(b"null"), stopped.why)
+    posts = (
+        () if stopped.status == "blocked" else parent_post(session, stopped.status, msgspec.Raw(b"null"), stopped.why)
+    )
     session.engine.flush_events()
     await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None))
     return None
@@ -397,7 +411,9 @@ async def park(session: Session, waiting: Waiting) -> int | None:
     """Record what the run waits for and release it; return when it is due."""
     now = session.engine.clock.now()
     due = session.due()
-    if waiting.until is not None:  # it may rest on what is no step: a segment's backoff, or a poll that ended with its call
+    if (
+        waiting.until is not None
+    ):  # it may rest on what is no step: a segment's backoff, or a poll that ended with its call
         resting_until = to_ms(waiting.until)
         due = resting_until if due is None else min(due, resting_until)
     if session.state.ended or session.state.status == "blocked" or session.attached:

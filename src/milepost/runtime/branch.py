@@ -1,7 +1,9 @@
 """Branches: the lines of control inside a segment, and the identity of every call that they make.
 
-A call takes its place, (branch, index), when it is made, not when it is awaited: so `asyncio.gather(charge(a), charge(b))` is
-as good as `run.gather(…)`, and what decides the place is the code, never the timing. Each arm of `gather` or `map` is a task
+A call takes its place, (branch, index), when it is made, not when it is awaited: so `asyncio.gather(charge(a),
+charge(b))` is
+as good as `run.gather(…)`, and what decides the place is the code, never the timing. Each arm of `gather` or `map` is
+a task
 with a branch of its own; a call made in any other task would depend on timing, and is refused (StrayTask).
 
 On re-entry the segment runs from its first line. A call at a recorded place must be the recorded call, else the run has
@@ -69,7 +71,7 @@ class Branch:
     # ------------------------------------------------------------ taking places
 
     def call(self, tool: Tool[..., Any], bound: Bound, /) -> ToolStep:
-        """Take the next place for a call of a tool. Raises StrayTask, or Unloading once the segment is being unloaded."""
+        """Take the next place for a call of a tool. Raises StrayTask, or Unloading once the segment unloads."""
         id_ = self.take(tool.name)
         number = self.counts.get(tool.name, 0) + 1
         self.counts[tool.name] = number
@@ -152,7 +154,8 @@ class Branch:
     async def idle(self) -> None:
         """Rest until something of the run changes; the segment may be unloaded meanwhile.
 
-        A call made in one branch may be awaited in an arm, as in `run.gather(charge(a), charge(b))`: then the arm rests.
+        A call made in one branch may be awaited in an arm, as in `run.gather(charge(a), charge(b))`: then the arm
+        rests.
         """
         line = self._line()
         line.rest()

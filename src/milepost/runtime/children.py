@@ -1,4 +1,4 @@
-"""Child runs: created under an identity derived from the parent's step, so that a crash in between makes no second one."""
+"""Child runs: created under an identity derived from the parent's step, so that a crash makes no second one."""
 
 from __future__ import annotations
 

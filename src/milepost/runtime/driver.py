@@ -7,7 +7,8 @@
   append    what was decided
   perform   enter the segment, settle effects, rest, or stop
 
-A run is released when it rests: a parked run holds no memory and no owner. What ends a segment is written by `boundaries`.
+A run is released when it rests: a parked run holds no memory and no owner. What ends a segment is written by
+`boundaries`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Advanced:
     due: int | None
 
 
-async def advance(engine: Engine, run_id: str, owner_was: str | None = None, *, segments: int | None = None) -> Advanced:
+async def advance(
+    engine: Engine, run_id: str, owner_was: str | None = None, *, segments: int | None = None
+) -> Advanced:
     """Drive a run until it rests, ends, or `segments` boundaries were written. Idempotent.
 
     Raises EpochLost when another process holds or takes it, Damaged when its record does not verify, StoreFailed.

@@ -1,6 +1,7 @@
 """The one place that sends.
 
-A call of a tool becomes a step here. A free read is called and recorded. Everything else goes through the outcome protocol:
+A call of a tool becomes a step here. A free read is called and recorded. Everything else goes through the outcome
+protocol:
 
   gate     what must hold before an attempt: listed, in scope, approved, paid for, not held. Where it does not, the step
            parks; it never raises into its siblings.
@@ -9,7 +10,8 @@ A call of a tool becomes a step here. A free read is called and recorded. Everyt
   send     the tool's code runs, under its deadline.
   settle   what it did is recorded: confirmed, failed on positive evidence, else unknown. Never guessed.
 
-What may go wrong here is listed in core/outcome.py. An attempt that outlives its run (another process took it, or it was
+What may go wrong here is listed in core/outcome.py. An attempt that outlives its run (another process took it, or it
+was
 killed) writes nothing: it leaves what it saw in the inbox.
 """
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
 
 
-class TimedOut(Exception):  # noqa: N818  it never leaves this module
+class TimedOut(Exception):
     """An attempt's time ended; what it did is not known."""
 
 
@@ -80,7 +82,7 @@ async def _read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
                 await session.parked(step.id, Waiting("time"), branch.idle)
         attempt = 1 if record is None else record.attempt + 1
         try:
-            value = await attempt_call(session, step, call_for(session, step, "", attempt), inside=branch)
+            value = await attempt_call(session, step, call_for(session, step, "", attempt))
             data = tool.result.write(value)
         except asyncio.CancelledError:
             if not session.unloading:
@@ -159,7 +161,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     undo = gates.before_start(session, step.id)
     entry = _started(session, step, effect, number)
     once = _identity(session, step, effect)
-    lease = session.engine.lease_for(tool.timeout_ms)
+    lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
     started = session.queue(entry, once=once, scopes=gates.scopes(session, tool), lease=lease)
     try:
         await started
@@ -177,9 +179,10 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
         undo()
         await gates.wait_once(branch, step, effect, refusal)
         return
+    session.engine.leased(lease)
     recorded = session.state.steps[step.id]
     assert type(recorded) is Effect
-    await send(session, step, recorded, number, inside=branch)
+    await send(session, step, recorded, number, inside=branch, lapses=lapses)
 
 
 def _identity(session: Session, step: ToolStep, effect: Effect | None) -> Once | None:
@@ -211,29 +214,54 @@ def _cancelled_before_send(session: Session, step: ToolStep, number: int, starte
     """Record that nothing was sent: the segment was cancelled while `started` was being committed."""
     if not started.done() or started.exception() is not None or session.dropped is not None:
         return
+    effect = session.state.steps[step.id]
+    assert type(effect) is Effect
+    _unsent(session, effect, number, "cancelled before it was sent")
+
+
+def _unsent(session: Session, effect: Effect, number: int, why: str) -> None:
+    """Record that an attempt of ours was never sent; it says nothing about the provider, and costs no try."""
     now = session.engine.clock.now()
-    why = "cancelled before it was sent"
+    saw = (effect, number, "not_sent", b"null", why)
+    if gates.earlier_unsettled(effect, number):
+        settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="not_sent", why=why)
+        session.put(settled, saw=saw)
+        return
     failed = e.EffectFailed(
-        at=now, step=step.id, attempt=number, why=why, reason="not_sent", final=False, retry_at=now
+        at=now, step=effect.step, attempt=number, why=why, reason="not_sent", final=False, retry_at=now
     )
-    session.put(failed)
+    session.put(failed, saw=saw)
 
 
-async def send(session: Session, step: Any, effect: Effect, number: int, *, inside: Branch | None = None) -> None:
-    """Run the tool's code for an attempt whose `started` is durable, and settle it."""
+async def send(
+    session: Session,
+    step: Any,
+    effect: Effect,
+    number: int,
+    *,
+    inside: Branch | None = None,
+    lapses: int | None = None,
+) -> None:
+    """Run the tool's code for an attempt whose `started` is durable, and settle it.
+
+    `lapses` is how often the lease had lapsed when `started` was queued. If it has lapsed since then, somebody may have
+    taken the run after its epoch was checked, and nothing is sent, though the lease was renewed. None: it has not.
+    """
     tool = step.tool
     engine = session.engine
     if session.dropped is not None:
         session.evidence(effect, number, "not_sent", why="the run was lost before it was sent")
         raise session.dropped
-    if not may_send(engine.lease_until, engine.clock.now()):
-        session.evidence(effect, number, "not_sent", why="the lease had lapsed")
-        lost = EpochLost(session.run_id, session.head.epoch)
-        session.drop(lost)
-        raise lost
+    lapsed = lapses is not None and lapses != engine.lapses
+    if lapsed or not may_send(engine.lease_until, engine.clock.now()):
+        # Where somebody took the run meanwhile this append is refused, and what it says goes to the inbox. Where
+        # nobody did
+        # the run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
+        _unsent(session, effect, number, "the lease had lapsed before it was sent")
+        return
     call = call_for(session, step, effect.key, number)
     try:
-        value = await attempt_call(session, step, call, inside=inside)
+        value = await attempt_call(session, step, call)
     except asyncio.CancelledError:
         lose(session, effect, number, "it was cancelled while it was in flight", quiet=tool.is_async)
         if inside is not None:
@@ -248,7 +276,7 @@ async def send(session: Session, step: Any, effect: Effect, number: int, *, insi
             _read_raised(session, step, effect, number, error, call)
         else:
             lose(session, effect, number, str(error), quiet=tool.is_async)
-    except Exception as error:  # noqa: BLE001  any other exception is unknown, whatever it is
+    except Exception as error:  # noqa: BLE001  in a read whatever is raised is a failure, retried as declared
         known = classify(error)
         if tool.effect == "read":
             _read_raised(session, step, effect, number, error, call)
@@ -280,7 +308,12 @@ def returned(
     now = session.engine.clock.now()
     if effect.outcome in {"started", "unknown"}:
         confirmed = e.EffectConfirmed(
-            at=now, step=effect.step, attempt=number, result=raw, external=call.noted if call is not None else None, spent=spent
+            at=now,
+            step=effect.step,
+            attempt=number,
+            result=raw,
+            external=call.noted if call is not None else None,
+            spent=spent,
         )
         session.put(confirmed, chunks=chunks, saw=(effect, number, "returned", data, ""))
     elif effect.outcome == "failed":
@@ -296,9 +329,7 @@ def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool
     if effect.outcome not in {"started", "unknown"}:
         return
     now = session.engine.clock.now()
-    unknown = e.EffectUnknown(
-        at=now, step=effect.step, attempt=number, why=why, quiet_at=now if quiet else None
-    )
+    unknown = e.EffectUnknown(at=now, step=effect.step, attempt=number, why=why, quiet_at=now if quiet else None)
     session.put(unknown, saw=(effect, number, "unknown", b"null", why) if quiet else None)
 
 
@@ -341,9 +372,7 @@ def _rejected(session: Session, effect: Effect, number: int, why: str, call: Cal
     session.put(failed, saw=saw)
 
 
-def _read_raised(
-    session: Session, step: Any, effect: Effect, number: int, error: Exception, call: Call | None
-) -> None:
+def _read_raised(session: Session, step: Any, effect: Effect, number: int, error: Exception, call: Call | None) -> None:
     """Record a failed try of a read that costs: a read is never in doubt, and its tries are bounded by `retry=`."""
     why = session.engine.why(error)
     if session.dropped is not None:
@@ -385,7 +414,7 @@ def call_for(session: Session, step: Any, key: str, number: int) -> Call | None:
     )
 
 
-async def attempt_call(session: Session, step: Any, call: Call | None, *, inside: Branch | None) -> Any:
+async def attempt_call(session: Session, step: Any, call: Call | None) -> Any:
     """Run the tool's code once, under its timeout. Raises TimedOut, and whatever the tool raises."""
     tool, engine = step.tool, session.engine
     leading = (call,) if tool.takes == "call" else ()

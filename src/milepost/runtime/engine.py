@@ -1,7 +1,9 @@
 """What all runs of a process share: the store, the writer, the clock, the worker's identity and its lease.
 
-The lease is renewed from a thread, so that a blocked event loop does not lose it. Runs are taken over from workers that are
-proven dead by their lock file, at once, or whose lease lapsed. A store that failed stops everything here: no session may go
+The lease is renewed from a thread, so that a blocked event loop does not lose it. Runs are taken over from workers
+that are
+proven dead by their lock file, at once, or whose lease lapsed. A store that failed stops everything here: no session
+may go
 on, since nobody knows what was written.
 """
 
@@ -67,6 +69,7 @@ class Engine:
         self.secrets = secrets
         self.lease_ms = lease_ms
         self.lease_until = 0
+        self.lapses = 0
         self.deadlines = Deadlines()
         self.threads = Threads()
         self.sessions: dict[str, Session] = {}
@@ -128,7 +131,10 @@ class Engine:
 
     def _renew(self) -> None:
         while not self._stop_renewing.wait(renew_every_ms(self.lease_ms) / 1000):
-            until = self.clock.now() + self.lease_ms
+            now = self.clock.now()
+            if lapsed(self.lease_until, now):
+                self.lapses += 1  # what was held may be held elsewhere by now: to renew the lease does not bring it back
+            until = now + self.lease_ms
             try:
                 self.store.renew(self.worker, until)
             except MilepostError as error:
@@ -141,8 +147,12 @@ class Engine:
         until = needed_until(self.clock.now(), timeout_ms)
         if until <= self.lease_until:
             return None
-        self.lease_until = until + self.lease_ms // 6  # in strides: else every attempt would write a new lease
-        return (self.worker, self.lease_until)
+        return (self.worker, until + self.lease_ms // 6)  # in strides: else every attempt would write a new lease
+
+    def leased(self, lease: tuple[str, int] | None) -> None:
+        """Take note of a longer lease, once it is durable: one whose append was refused is no lease."""
+        if lease is not None:
+            self.lease_until = max(self.lease_until, lease[1])
 
     def _store_failed(self, error: Exception) -> None:
         log.error("the store failed, this process stops: %s", error)
@@ -218,7 +228,7 @@ class Engine:
 
     def diverged_waiting(self, session: Session) -> None:
         """Stop a segment whose branches all wait for recorded effects that none of them asks for."""
-        step = sorted(session.unclaimed)[0]
+        step = min(session.unclaimed)
         effect = session.state.steps[step]
         path = getattr(effect, "path", step)
         asked = "other calls, and waits for this one"
@@ -306,7 +316,7 @@ class Engine:
             self._emitting = asyncio.get_running_loop().call_later(EMIT_EVERY_S, self.flush_events)
 
     def flush_events(self) -> None:
-        """Queue what was emitted, in front of what is written next: whoever follows a run sees its events before its end."""
+        """Queue what was emitted, in front of what is written next: so that its events are seen before its end."""
         self._emitting = None
         events, self._events = self._events, []
         if events and self.writer.failed is None:

@@ -1,7 +1,9 @@
 """Settling what nobody knows: asks, resends, and the moment when only a person helps.
 
-One settler at a time works on an effect. It does what `next_move` allows now, and ends when nothing may be done before a
-moment or an event; `settle_due` starts it again then. Every finding is recorded with its evidence before anything follows
+One settler at a time works on an effect. It does what `next_move` allows now, and ends when nothing may be done before
+a
+moment or an event; `settle_due` starts it again then. Every finding is recorded with its evidence before anything
+follows
 from it. An exception in a reconciler is *still unknown*: it says nothing about the effect.
 """
 
@@ -153,16 +155,16 @@ async def _resend(session: Session, effect: Effect) -> bool:
         resend=True,
     )
     undo = gates.before_start(session, effect.step)
+    lease, lapses = engine.lease_for(asking.tool.timeout_ms), engine.lapses
     try:
-        await session.durable(
-            entry, scopes=gates.scopes(session, asking.tool), lease=engine.lease_for(asking.tool.timeout_ms)
-        )
+        await session.durable(entry, scopes=gates.scopes(session, asking.tool), lease=lease)
     except SwitchedOff:
         undo()
         session.polls[effect.step] = now + SWITCH_POLL_MS
         return False
+    engine.leased(lease)
     session.polls.pop(effect.step, None)
-    await effects.send(session, asking, effect, number)
+    await effects.send(session, asking, effect, number, lapses=lapses)
     return True
 
 
@@ -189,7 +191,7 @@ async def _question(
     asked = Asking(question, asking.bound, asking.id, asking.path)  # type: ignore[arg-type]
     call = effects.call_for(session, asked, effect.key, effect.attempt)
     try:
-        finding = await effects.attempt_call(session, asked, call, inside=None)
+        finding = await effects.attempt_call(session, asked, call)
     except asyncio.CancelledError:
         raise
     except Exception as error:  # noqa: BLE001  an exception in a reconciler says nothing about the effect
@@ -260,5 +262,3 @@ def contradicted(session: Session, effect: Effect, evidence: str) -> None:
     why = f"contradicted at {effect.path} of run {session.run_id}: {evidence}"
     session.put(*entries, status=status, holds=[Switch(f"tool:{effect.tool}", "hold", why, session.run_id, now)])
     session.stop(RunBlocked(session.run_id, "contradicted", evidence))
-
-

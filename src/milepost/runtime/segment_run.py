@@ -199,7 +199,9 @@ class SegmentRun(Run):
         record: ChildStart | None = branch.recorded(id_, ChildStart, f"run.start({workflow.name})")
         if record is not None and (record.workflow, record.digest) != (workflow.name, digest):
             raise branch.diverged(
-                f"{branch.prefix}{id_}", f"a child {record.workflow} ({record.digest[:12]})", f"{workflow.name} ({digest[:12]})"
+                f"{branch.prefix}{id_}",
+                f"a child {record.workflow} ({record.digest[:12]})",
+                f"{workflow.name} ({digest[:12]})",
             )
         if record is None:
             child = await children.create(session, id_, workflow, data, key)
@@ -280,5 +282,3 @@ class ChildHandle(Handle[R]):
         """Not recorded, and therefore refused inside a run."""
         msg = "a child's events are not recorded, so a segment must not depend on them: await result()"
         raise RunEnded(self.id, "events", msg)
-
-

@@ -1,10 +1,12 @@
 """A run that this process holds: its state, its place in the chain, and what is going on with it right now.
 
 State changes at the moment an entry is queued, not when it is durable: whoever must not act before it is durable awaits
-`durable`. If an append is refused by epoch, or the store fails, the session is *dropped*: nothing more is started, and what
+`durable`. If an append is refused by epoch, or the store fails, the session is *dropped*: nothing more is started, and
+what
 its attempts still see goes to the inbox as evidence.
 
-A segment *unloads* when nothing of it can move: every branch is parked (or joins branches that are), nothing is in flight,
+A segment *unloads* when nothing of it can move: every branch is parked (or joins branches that are), nothing is in
+flight,
 and nothing will be due within a moment. Its task is cancelled; once that begins no step starts.
 """
 
@@ -41,7 +43,7 @@ _REFERENCE = b'{"$ref":"'
 Saw = tuple[Effect, int, str, bytes, str]  # of an attempt: its effect, its number, and the arguments of `evidence`
 
 
-class Unloading(BaseException):  # noqa: N818  not an error: it unwinds a segment that was unloaded
+class Unloading(BaseException):
     """A call was made while the segment was being unloaded."""
 
 
@@ -90,7 +92,7 @@ class Session:
         self._stowed: dict[str, bytes] = {}
         self._fresh = False
         self._changes = self._rested_at = 0
-        self._saw: list[tuple[int, Saw]] = []
+        self._saw: list[tuple[int, int, Saw]] = []
         self.released = False
         self._checking = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -110,14 +112,15 @@ class Session:
     def put(self, *entries: e.Entry, saw: Saw | None = None, **beside: Any) -> None:
         """Apply entries and queue them; they are durable before anything that is awaited later.
 
-        What is put in a row becomes one append, as long as the writer has not taken it. `saw` is what an attempt saw: if the
+        What is put in a row becomes one append, as long as the writer has not taken it. `saw` is what an attempt saw:
+        if the
         append is refused because the run was lost meanwhile, it goes to the inbox.
         """
         append = self._append(entries, beside)
         writer = self.engine.writer
         if saw is not None:
             self._saw = [one for one in self._saw if one[0] >= writer.turn - 1]  # what was taken before is durable
-            self._saw.append((writer.turn, saw))
+            self._saw.append((writer.turn, self.state.visit, saw))
         open_ = self._open
         if open_ is not None and self._turn == writer.turn and beside.keys() <= MERGEABLE:
             _merge(open_, append)
@@ -193,9 +196,9 @@ class Session:
         if self.dropped is None:
             self.dropped = error
             if isinstance(error, EpochLost):
-                for turn, saw in self._saw:
+                for turn, visit, saw in self._saw:
                     if turn >= self.engine.writer.turn - 1:
-                        self.evidence(*saw)
+                        self.evidence(*saw, visit=visit)
             self.engine.dropped(self, error)
             self.unload()
 
@@ -205,13 +208,19 @@ class Session:
             self.fatal = error
         self.unload()
 
-    def evidence(self, effect: Effect, attempt: int, saw: str, value: bytes = b"null", why: str = "") -> None:
-        """Put into the inbox what an attempt of ours saw after we lost the run."""
+    def evidence(
+        self, effect: Effect, attempt: int, saw: str, value: bytes = b"null", why: str = "", *, visit: int | None = None
+    ) -> None:
+        """Put into the inbox what an attempt of ours saw after we lost the run; `visit` is the present one by default.
+
+        What was refused together with it (a boundary, say) may have moved the state on: the attempt's own visit counts.
+        """
         now = self.engine.clock.now()
+        visit = self.state.visit if visit is None else visit
         message = messages.Evidence(
             at=now,
             by=self.engine.worker,
-            visit=self.state.visit,
+            visit=visit,
             step=effect.step,
             path=effect.path,
             attempt=attempt,
@@ -219,7 +228,7 @@ class Session:
             value=msgspec.Raw(value),
             why=why,
         )
-        name = f"evidence:{self.state.visit}:{effect.step}:{attempt}:{saw}"
+        name = f"evidence:{visit}:{effect.step}:{attempt}:{saw}"
         self.engine.post(Post(self.run_id, name, messages.encode(message), now))
 
     # ------------------------------------------------------------ values
@@ -268,7 +277,8 @@ class Session:
     def _check(self) -> None:
         """Unload the segment when nothing of it can move.
 
-        A branch that joins arms looks as if it rested until the end of the last arm has reached it, which takes some turns
+        A branch that joins arms looks as if it rested until the end of the last arm has reached it, which takes some
+        turns
         of the loop; so the answer must be the same for a few turns, and there must be something that is waited for.
         """
         self._checking -= 1
@@ -350,8 +360,8 @@ class Session:
                 moments.extend(self._effect_due(step, world))
             elif type(step) is Read and step.status == "retrying" and step.retry_at is not None:
                 moments.append(step.retry_at)
-            elif type(step) is Sleep and not step.ended:
-                moments.append(step.until)
+            elif type(step) is Sleep:
+                moments.extend([] if step.ended else [step.until])
             elif type(step) is Receive and not step.taken and step.until is not None:
                 moments.append(step.until)
         if self.about.deadline is not None and not self.state.ended and not self.attached:
@@ -367,7 +377,8 @@ class Session:
         if not may_act(effect, move):
             until = getattr(move, "until", None)
             return [] if until is None else [until]
-        # What may be done now is due now, unless a switch refused it. It may have become so a moment after the last look:
+        # What may be done now is due now, unless a switch refused it. It may have become so a moment after the last
+        # look:
         # a run that came to rest without it would never move again.
         return [] if self.polls.get(effect.step, 0) > world.now else [world.now]
 
@@ -413,13 +424,13 @@ def _merge(into: Append, append: Append) -> None:
 
 def approval_row(session: Session, effect: Effect, id_: str, at: int) -> ApprovalRow:
     """Return an approval as people will see it."""
-    return ApprovalRow(
-        id_, session.run_id, effect.step, effect.path, effect.tool, bytes(effect.args), at, "asked"
-    )
+    return ApprovalRow(id_, session.run_id, effect.step, effect.path, effect.tool, bytes(effect.args), at, "asked")
 
 
 def _row(effect: Effect) -> EffectRow:
-    gone = (effect.outcome == "confirmed" and effect.verify_from is None) or (effect.outcome == "failed" and effect.final)
+    gone = (effect.outcome == "confirmed" and effect.verify_from is None) or (
+        effect.outcome == "failed" and effect.final
+    )
     attempts = effect.doubt.attempts
     return EffectRow(
         effect.step,

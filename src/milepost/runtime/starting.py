@@ -51,7 +51,7 @@ def place_state(data: bytes) -> tuple[msgspec.Raw, str | None, dict[str, bytes]]
     return e.NOTHING, root, chunks
 
 
-def new_run(  # noqa: PLR0913  what a run is made of
+def new_run(
     engine: Engine,
     workflow: Workflow[Any, Any] | None,
     data: bytes,
@@ -66,7 +66,7 @@ def new_run(  # noqa: PLR0913  what a run is made of
     parent_step: str | None = None,
     parent_epoch: int | None = None,
 ) -> NewRun:
-    """Return a run to be created: its first entry holds its first boundary. Without a workflow it is an attached run."""
+    """Return a run to be created: its first entry holds its first boundary. Without a workflow it is attached."""
     now = engine.clock.now()
     name, version = (workflow.name, workflow.version) if workflow is not None else ("", "")
     about = e.About(

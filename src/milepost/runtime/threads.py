@@ -1,6 +1,7 @@
-"""Daemon threads for `def` tools. A thread that hangs must not keep the process alive, and what it returns late is kept.
+"""Daemon threads for `def` tools. A thread that hangs must not keep the process alive; what it returns late is kept.
 
-The standard pool joins its threads when the interpreter ends, so a tool that never returns would make a worker that never
+The standard pool joins its threads when the interpreter ends, so a tool that never returns would make a worker that
+never
 exits.
 """
 
@@ -10,6 +11,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -37,10 +39,8 @@ class Threads:
         """Run `fn` in a thread; call `finished(value, error)` on the loop when its code has returned."""
 
         def tell(value: Any, error: BaseException | None) -> None:
-            try:
+            with suppress(RuntimeError):  # the loop is closed: the process is ending, and recovery will ask
                 loop.call_soon_threadsafe(finished, value, error)
-            except RuntimeError:
-                pass  # the loop is closed: the process is ending, and recovery will ask
 
         with self._guard:
             if self._idle == 0 and self._made < self._most:

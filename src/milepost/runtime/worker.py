@@ -1,7 +1,9 @@
 """Finds runs that can move and drives them, up to a number at once.
 
-A run is taken when it is due and nobody holds it, or when whoever held it is gone. Death of a worker of this machine shows
-by its lock file at the next look, without waiting for a lease. Looking is cheap and polled; a start or a message in this
+A run is taken when it is due and nobody holds it, or when whoever held it is gone. Death of a worker of this machine
+shows
+by its lock file at the next look, without waiting for a lease. Looking is cheap and polled; a start or a message in
+this
 process wakes the worker at once.
 """
 
@@ -137,7 +139,7 @@ class Worker:
                 self.failed = error
             log.error("run %s: %s", run_id, error)  # noqa: TRY400  the text says what to do; a traceback does not
         except MilepostError as error:
-            log.error("run %s: %s", run_id, error)  # noqa: TRY400
+            log.error("run %s: %s", run_id, error)  # noqa: TRY400  the text says what to do; a traceback does not
         except Exception:
             log.exception("run %s stopped by a defect; it stays claimed by this worker", run_id)
         finally:

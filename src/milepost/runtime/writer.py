@@ -1,12 +1,16 @@
 """The one place from which a process writes: group commit, first in, first out.
 
 The rule of output commit: a record is awaited only when the outside world is about to see something. `durable` is for
-those (a `started`, an answer to a caller outside); `put` is for everything else. What was put is written with whatever is
-awaited next, or after a moment, and always in the order in which it was put: so a `started` that is durable means that all
+those (a `started`, an answer to a caller outside); `put` is for everything else. What was put is written with whatever
+is
+awaited next, or after a moment, and always in the order in which it was put: so a `started` that is durable means that
+all
 before it is durable too.
 
-What may go wrong. A refusal (a lost epoch, a switch, an identity that is taken) concerns one append and goes back to its
-caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown: everything
+What may go wrong. A refusal (a lost epoch, a switch, an identity that is taken) concerns one append and goes back to
+its
+caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown:
+everything
 that waits is told so, the writer accepts nothing more, and the process has to reopen and read back.
 """
 
@@ -88,7 +92,8 @@ class Writer:
     def durable(self, operation: Operation, *, alone: bool = False) -> asyncio.Future[Any]:
         """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal.
 
-        `alone` says that nothing else of this process is likely to have something to write: then the commit is made at once,
+        `alone` says that nothing else of this process is likely to have something to write: then the commit is made at
+        once,
         without a turn of the loop, except now and then, so that timers and messages get their turns.
         """
         if self.failed is not None:
@@ -147,7 +152,8 @@ class Writer:
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._late)
 
     def _late(self) -> None:
-        # The timer is left standing when something urgent takes the queue along: cancelling it for each effect costs more
+        # The timer is left standing when something urgent takes the queue along: cancelling it for each effect costs
+        # more
         # than a rare commit that is early.
         self._lazy = None
         if self._queue:

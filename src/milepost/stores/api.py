@@ -1,6 +1,7 @@
 """What the runtime asks of a store, and the rows that cross this floor.
 
-An *operation* is what must be written together. `commit` takes a batch of them, first in, first out, in one transaction:
+An *operation* is what must be written together. `commit` takes a batch of them, first in, first out, in one
+transaction:
 one that is refused (a lost epoch, a switch, a `once` that is taken) leaves the others as they are. An error of the
 commit itself is raised as StoreFailed, and then nothing is known: the caller stops, reopens and reads back.
 """
@@ -219,7 +220,8 @@ class Deliver:
 class Kill:
     """Take the epoch of a run and of all its descendants, whoever holds them.
 
-    `entry` makes the bytes of RunStopped from the new epoch and the paths that are open; `tell` makes the message for the
+    `entry` makes the bytes of RunStopped from the new epoch and the paths that are open; `tell` makes the message for
+    the
     parent, from its run id. Answered with the (run id, path) pairs that are left unknown.
     """
 

@@ -2,7 +2,8 @@
 
 apsw brings its own SQLite: releases 3.7.0 to 3.51.2 can corrupt a write-ahead log when two connections write and
 checkpoint at the same instant (sqlite.org/wal.html), so an older library is refused. The file must never be opened by a
-second SQLite library, nor by plain `open()`, in a process that has it open: closing any descriptor of it drops its locks.
+second SQLite library, nor by plain `open()`, in a process that has it open: closing any descriptor of it drops its
+locks.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,10 +81,8 @@ def connect(place: str, *, create: bool) -> apsw.Connection:
             why = f"the folder of {place} does not exist. Create it first, or check the path."
             raise StoreError(why)
         # Made private before SQLite opens it; O_EXCL loses a race to another creator harmlessly.
-        try:
+        with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, STORE_MODE))
-        except FileExistsError:
-            pass
     with named_errors(place):
         connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_MS)
@@ -156,13 +155,14 @@ def _migrate(connection: apsw.Connection, place: str) -> None:
 
 def _one(connection: apsw.Connection, sql: str, *args: Any) -> Any:
     rows = connection.execute(sql, args).fetchall()
-    return rows[0][0] if rows else None  # type: ignore[index]
+    return rows[0][0] if rows else None
 
 
 def extend_log(connection: apsw.Connection, place: str) -> None:
     """Write the log's file out to its usual size, so that commits overwrite blocks instead of allocating them.
 
-    Holding the write lock keeps every other writer out while the file grows; zeros behind the last frame are what SQLite
+    Holding the write lock keeps every other writer out while the file grows; zeros behind the last frame are what
+    SQLite
     ignores at recovery. Saves a third of a commit's time on file systems that journal allocations.
     """
     try:

@@ -39,7 +39,9 @@ _NEVER = {
 }
 
 
-def _authorize(operation: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None) -> int:
+def _authorize(
+    operation: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
+) -> int:
     table = first if operation in _TABLE_FIRST else second if operation in _TABLE_SECOND else None
     if operation in _NEVER or (table is not None and table.lower().startswith("mp_")):
         return apsw.SQLITE_DENY

@@ -1,6 +1,7 @@
 """The embedded store. One connection writes, a second one reads what is committed.
 
-Commits run on the event loop's thread: a commit takes less than handing it to another thread and back. Where the disk is
+Commits run on the event loop's thread: a commit takes less than handing it to another thread and back. Where the disk
+is
 slow and tools are in flight the writer asks for `threaded`, and the loop stays free.
 """
 
@@ -202,7 +203,8 @@ class SqliteStore:
         run = self._number(run_id)
         with named_errors(self.place), self._reader:
             head, _ = self._head(run, run_id)
-            return [Stored(*row) for row in self._read("entries_after", head.row, seq)]
+            rows = self._read("entries_after", head.row, seq)
+        return [Stored(*row) for row in rows]
 
     async def chunk(self, run_id: str, digest: str) -> bytes:
         """Return a chunk's bytes as stored. Raises Damaged when it is missing."""
@@ -300,7 +302,7 @@ class SqliteStore:
 
 
 def _run_row(row: tuple[Any, ...]) -> RunRow:
-    return RunRow(*row[:4], bool(row[4]), *row[5:])
+    return RunRow(*(*row[:4], bool(row[4]), *row[5:]))
 
 
 def _due(row: tuple[Any, ...]) -> DueRun:

@@ -1,9 +1,11 @@
 """One batch of operations, one transaction.
 
 Appends are first tried optimistically: all rows are gathered, written with one `executemany` a table, and the counts of
-changed rows are compared with what they must be. Where a count is wrong (a lost epoch, an identity that is taken), or where
+changed rows are compared with what they must be. Where a count is wrong (a lost epoch, an identity that is taken), or
+where
 an operation needs an answer from the database, the batch is rolled back and redone one operation at a time, each in a
-savepoint, so that one refusal never touches another. Numbers and hashes are given as entries are written: a refusal breaks
+savepoint, so that one refusal never touches another. Numbers and hashes are given as entries are written: a refusal
+breaks
 nothing queued behind it. Heads in memory change only after the commit succeeded.
 """
 
@@ -48,7 +50,7 @@ SYSTEM_RUN = 0
 SYSTEM_ID = "system"
 
 
-class Recount(Exception):  # noqa: N818  not an error: it never leaves this module
+class Recount(Exception):
     """The optimistic try does not add up: redo one by one."""
 
 
@@ -115,17 +117,21 @@ class Batch:
         for digest, body in (append.chunks or {}).items():
             rows.chunks.append((append.head.run, digest, body))
         for effect in append.effects:
-            rows.effects[append.head.run, effect.step] = None if effect.outcome is None else (
-                append.head.run,
-                effect.step,
-                effect.path,
-                effect.tool,
-                effect.effect,
-                effect.outcome,
-                effect.attempt,
-                effect.started_at,
-                effect.why,
-                effect.person,
+            rows.effects[append.head.run, effect.step] = (
+                None
+                if effect.outcome is None
+                else (
+                    append.head.run,
+                    effect.step,
+                    effect.path,
+                    effect.tool,
+                    effect.effect,
+                    effect.outcome,
+                    effect.attempt,
+                    effect.started_at,
+                    effect.why,
+                    effect.person,
+                )
             )
         if append.status is not None:
             s = append.status
@@ -327,7 +333,7 @@ class Batch:
         """What is stopped, as this transaction sees it."""
         if self._switches is None:
             rows = self.connection.execute(SQL["switches"]).fetchall()
-            self._switches = {str(row[0]): Switch(*row) for row in rows}
+            self._switches = {str(row[0]): Switch(*cast("tuple[Any, ...]", row)) for row in rows}
         return self._switches
 
     def _check_switches(self, scopes: tuple[str, ...]) -> None:
@@ -410,9 +416,9 @@ class Batch:
     def _kill(self, kill: Kill) -> Killed:
         root = self._run_number(kill.run_id)
         killed = Killed([], [])
-        for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():  # type: ignore[misc]
+        for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():
             effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
-            open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})  # type: ignore[index]
+            open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})
             if not rules.may_be_killed(str(status)):
                 continue
             self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
