@@ -27,7 +27,6 @@ def test_a_start_is_durable_before_the_command_ends_and_says_what_must_run(shop:
 
 
 def test_the_same_key_and_input_are_the_same_run(shop: Shop) -> None:
-    """Requirement 47."""
     first = shop.start("buy", "one", "--key", "ticket-1")
 
     assert shop.start("buy", "one", "--key", "ticket-1") == first

@@ -113,12 +113,6 @@ async def parcels(run: mp.Run, parcel: str) -> str:
     return await ship(parcel)
 
 
-@mp.workflow(version="1", tools=[charge, ship])
-async def small(run: mp.Run, order: str) -> list[str]:
-    await run.sleep("20ms")
-    return [await ship(f"parcel {order}"), await charge(order, 100)]
-
-
 desk = mp.Workflow("desk", version="1", input=str, result=dict, tools=[look, ask, charge, publish, ship, note, mail])
 
 
@@ -175,7 +169,7 @@ def store_of(folder: Path) -> str:
 
 
 def app_of(folder: Path, **options: object) -> mp.App:
-    return mp.App(store_of(folder), workflows=[desk, parcels, small], **options)  # type: ignore[arg-type]
+    return mp.App(store_of(folder), workflows=[desk, parcels], **options)  # type: ignore[arg-type]
 
 
 async def operate(app: mp.App, run_id: str) -> None:

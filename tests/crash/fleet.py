@@ -14,13 +14,19 @@ from pathlib import Path
 import apsw
 
 import milepost as mp
-from tests.crash.desk import FOLDER, WORLD, parcels, ship, small, store_of
+from tests.crash.desk import FOLDER, WORLD, ship, store_of
 from tests.crash.world import point
 
 STOP_BEFORE_SENDING = "STOP_BEFORE_SENDING"
+STAYS = "STAYS"  # then the process stays when its app has closed, as a program that goes on with something else
+CLOSED = FOLDER / "closed"
 DRAINING = FOLDER / "draining"
 GO = FOLDER / "go"
 STARTED = "SELECT 1 FROM mp_effects WHERE tool = 'press' AND outcome = 'started'"
+
+
+ERRANDS = 6
+SERVICE_S = 0.02  # what a service takes before and after it applies
 
 
 @mp.tool(timeout="1s")
@@ -87,6 +93,37 @@ async def placing(run: mp.Run, thing: str) -> str:
     return await place(thing)
 
 
+@mp.tool(effect="queryable", visible_within="0s")
+async def carry(call: mp.Call, parcel: str) -> str:
+    await asyncio.sleep(SERVICE_S)
+    WORLD.apply("carry", call.key, call.attempt, {"parcel": parcel})
+    await asyncio.sleep(SERVICE_S)
+    return f"{parcel} carried"
+
+
+@carry.reconcile
+async def _carried(parcel: str) -> mp.Finding[str]:
+    return mp.happened(f"{parcel} carried") if WORLD.find("carry", parcel=parcel) else mp.did_not_happen()
+
+
+@mp.tool(effect="keyed", key_ttl="24h")
+async def pay(call: mp.Call, parcel: str) -> str:
+    await asyncio.sleep(SERVICE_S)
+    WORLD.apply("pay", call.key, call.attempt, {"parcel": parcel}, known_by_key=True)
+    await asyncio.sleep(SERVICE_S)
+    return f"{parcel} paid"
+
+
+@mp.workflow(version="1", tools=[carry, pay])
+async def errands(run: mp.Run, order: str) -> list[str]:
+    receipts = []
+    for number in range(ERRANDS):
+        await run.sleep("5ms")
+        await carry(f"parcel {number} of {order}")
+        receipts.append(await pay(f"parcel {number} of {order}"))
+    return receipts
+
+
 @mp.workflow(version="1", tools=[hold, ship])
 async def holding(run: mp.Run, door: str) -> list[str]:
     return [await hold(door), await ship(door)]
@@ -98,7 +135,7 @@ async def gripping(run: mp.Run, door: str) -> str:
 
 
 def fleet_of(folder: Path, lease: str = "30s") -> mp.App:
-    return mp.App(store_of(folder), workflows=[small, parcels, pressing, both, placing, holding, gripping], lease=lease)
+    return mp.App(store_of(folder), workflows=[errands, pressing, both, placing, holding, gripping], lease=lease)
 
 
 def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection | None = None) -> None:
@@ -129,7 +166,10 @@ async def main() -> None:
     loop.add_signal_handler(signal.SIGTERM, drain, loop, stop)
     if os.environ.get(STOP_BEFORE_SENDING):
         loop.call_soon(watch, loop)
-    await fleet_of(FOLDER, lease).serve(stop, together=50, grace=grace)
+    await fleet_of(FOLDER, lease).serve(stop, together=10, grace=grace)
+    if os.environ.get(STAYS):
+        CLOSED.touch()
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -27,8 +27,10 @@ class Fleet:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *, lease: str = "30s", grace: str = "10s", **more: str) -> subprocess.Popen[bytes]:
-        """Start a worker and wait until it is enlisted."""
+    def start(
+        self, *, lease: str = "30s", grace: str = "10s", waits: bool = True, **more: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker and, if it `waits`, wait until it is enlisted."""
         with (self.folder / f"worker-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.fleet", lease, grace],
@@ -36,13 +38,14 @@ class Fleet:
                 stderr=log,
             )
         self.processes.append(process)
-        eventually(lambda: any(worker.pid == process.pid for worker in self.workers()), saying="the worker is enlisted")
+        if waits:
+            eventually(lambda: any(worker.pid == process.pid for worker in self.workers()), saying="the worker is enlisted")
         return process
 
-    def holder(self, run_id: str) -> subprocess.Popen[bytes]:
-        """Return the worker that holds a run, as soon as one does."""
-        owner = eventually(lambda: self.run(run_id).owner, saying="somebody holds the run")
-        return next(process for process in self.processes if f"-{process.pid}-" in str(owner))
+    def holding(self) -> list[subprocess.Popen[bytes]]:
+        """Return the living workers that hold a run."""
+        pids = {worker.pid for worker in self._ask(lambda store: store.holders())}
+        return [process for process in self.processes if process.pid in pids and process.poll() is None]
 
     def close(self) -> None:
         """End what is left."""

@@ -104,7 +104,7 @@ class Desk:
         self.worker, self.lease_until, self.lease_ms = seat.worker, seat.lease, lease_ms
         self.sessions: dict[str, Session] = {}
         self.writer: Any = self
-        self.turn = self.tools_in_flight = 0
+        self.turn = self.tools_in_flight = self.lapses = 0
         self.crowded, self.failed, self.draining = False, None, False
         self.appends: list[Append] = []
         self.posts: list[Post] = []
@@ -313,13 +313,13 @@ class Steps:
         await reconcile._act(session, effect, Ask())
         return ""
 
-    async def _send(self, session: Session, number: int, how: str) -> str:
+    async def _send(self, session: Session, number: int, how: str, lapsed: bool) -> str:  # noqa: FBT001
         def leave() -> str:
             if how == "unsent":
                 raise mp.NotSent("refused by the host")
             raise Left
 
-        return await self._sent(session, number, leave)
+        return await self._sent(session, number, leave, lapses=-1 if lapsed else 0)
 
     async def _end(self, session: Session, number: int, how: str) -> str:
         lost, session.dropped = session.dropped, None
@@ -335,10 +335,10 @@ class Steps:
 
         return await self._sent(session, number, arrive)
 
-    async def _sent(self, session: Session, number: int, answer: Callable[[], str]) -> str:
+    async def _sent(self, session: Session, number: int, answer: Callable[[], str], lapses: int = 0) -> str:
         self.provider.answer = answer
         effect: Any = session.state.steps.get(STEP)
-        await effects.send(session, self._asked, effect, number)
+        await effects.send(session, self._asked, effect, number, lapses=lapses)
         return ""
 
 

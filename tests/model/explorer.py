@@ -30,7 +30,7 @@ class Model(Protocol[S]):
 
     def steps(self, state: S) -> Iterator[tuple[str, S]]: ...
 
-    def check(self, state: S) -> None: ...
+    def check(self, state: S, following: list[tuple[str, S]]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,9 @@ def explore(model: Model[S], *, most: int) -> Explored:
     while queue:
         state = queue.popleft()
         try:
-            model.check(state)
-            for label, following in model.steps(state):
+            steps = list(model.steps(state))
+            model.check(state, steps)
+            for label, following in steps:
                 taken += 1
                 if following not in came:
                     came[following] = (state, label)

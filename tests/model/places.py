@@ -31,11 +31,12 @@ class Claimed(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """An attempt under way. It is `sent` once its bytes left."""
+    """An attempt under way. It is `sent` once its bytes left; `lapsed`: the lease did since its `started` was queued."""
 
     number: int
     key: str
     sent: bool = False
+    lapsed: bool = False
 
 
 class Held(NamedTuple):
@@ -50,6 +51,7 @@ class Held(NamedTuple):
     flight: Flight | None = None
     dropped: bool = False
     mailed: frozenset[int] = frozenset()
+    lapsed: bool = False
 
 
 class Worker(NamedTuple):

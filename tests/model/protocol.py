@@ -43,6 +43,7 @@ class Protocol:
         )
         self.store = Store(self.records, self.rules.watch)
         self.operator = Operator(self)
+        self._own: tuple[State | None, list[list[Step]]] = (None, [])
 
     # ------------------------------------------------------------ where it starts
 
@@ -60,10 +61,15 @@ class Protocol:
         entry = codec.encode(e.RunCreated(at=0, boundary=boundary, run=run))
         return self.records.after(self.records.of(RunState(run)), entry)
 
-    def check(self, state: State) -> None:
-        """Say what is broken in a state, and what it can never get out of again."""
+    def check(self, state: State, following: list[Step]) -> None:
+        """Say what is broken in a state, and what it can never get out of again.
+
+        Where the next state of the way on which nothing more goes wrong is visited anyway, the rest is looked at there.
+        """
         self.rules.check(state)
-        self.rules.ends(state, self.fair)
+        fair = self.fair(state)
+        if fair is None or all(fair != after for _, after in following):
+            self.rules.ends(state, self.fair)
 
     # ------------------------------------------------------------ what may happen
 
@@ -71,10 +77,10 @@ class Protocol:
         """Yield everything that may happen next."""
         if all(worker.mode == "dead" for worker in state.workers):
             return  # what follows is the way on which nothing more goes wrong
+        own = self._own_steps(state)
         for at, worker in enumerate(state.workers):
-            if worker.mode == "up":
-                yield from self._named(worker.name, self.work(state, at))
-            yield from self._named(worker.name, self._harm(state, at))
+            yield from own[at]
+            yield from self._harm(state, at)
         yield from self.outside.steps(state)
         yield from self.operator.steps(state)
         if state.now < self.scenario.ticks * TICK and self._time_matters(state):
@@ -88,11 +94,18 @@ class Protocol:
             return any(request.fate == "out" for request in state.requests) or bool(state.switches)
         return any(effect.attempt for row in state.rows for effect in row.record.state.effects())
 
-    @staticmethod
-    def _named(name: str, steps: Iterator[Step]) -> Iterator[Step]:
+    def _own_steps(self, state: State) -> list[list[Step]]:
+        """Return what each worker may do by itself."""
+        if self._own[0] is not state:
+            ups = [worker.mode == "up" for worker in state.workers]
+            self._own = state, [list(self._work(state, at)) if up else [] for at, up in enumerate(ups)]
+        return self._own[1]
+
+    def _work(self, state: State, at: int) -> Iterator[Step]:
+        name = state.workers[at].name
         try:
-            for label, state in steps:
-                yield f"{name} {label}", state
+            for label, following in self._acts(state, at):
+                yield f"{name} {label}", following
         except Violation as violation:
             violation.during = f"{name} {violation.during or 'commits'}"
             raise
@@ -101,27 +114,34 @@ class Protocol:
         """Let time pass. Whoever is up renews its lease from a thread, whatever else keeps it busy."""
         now = state.now + TICK
         until = now + self.scenario.lease_ms
-        workers = tuple(
-            w._replace(lease=max(w.lease, until), row=max(w.row, until)) if w.mode == "up" else w for w in state.workers
-        )
+        workers = tuple(self._renewed(w, now) if w.mode == "up" else w for w in state.workers)
         return state._replace(now=now, workers=workers)
+
+    def _renewed(self, worker: Worker, now: int) -> Worker:
+        """The thread that renews the lease finds out whether it had lapsed before."""
+        until, held = now + self.scenario.lease_ms, worker.held
+        if held is not None and lease.lapsed(worker.lease, now):
+            flight = None if held.flight is None else held.flight._replace(lapsed=True)
+            held = held._replace(lapsed=True, flight=flight)
+        return worker._replace(lease=max(worker.lease, until), row=max(worker.row, until), held=held)
 
     def _harm(self, state: State, at: int) -> Iterator[Step]:
         worker = state.workers[at]
         if worker.mode == "frozen" and lease.lapsed(worker.row, state.now):  # a shorter freeze is a worker that is slow
-            yield "thaws", state.with_worker(at, worker._replace(mode="up"))
+            yield f"{worker.name} thaws", state.with_worker(at, worker._replace(mode="up"))
         if worker.mode == "dead" or worker.held is None:
             return
+        if worker.mode == "up" and lease.lapsed(worker.lease, state.now):
+            yield f"{worker.name} renews its lease", state.with_worker(at, self._renewed(worker, state.now))
         if state.may(f"crash {worker.name}"):
-            gone = state.spend(f"crash {worker.name}").with_worker(at, worker._replace(mode="dead", held=None))
-            yield "dies", self.outside.silenced(gone, worker.name)
+            gone = state.spend(f"crash {worker.name}").with_worker(at, worker._replace(mode="dead", held=None, lease=0, row=0))
+            yield f"{worker.name} dies", self.outside.silenced(gone, worker.name)
         if worker.mode == "up" and state.may("freeze"):
-            yield "is frozen", state.spend("freeze").with_worker(at, worker._replace(mode="frozen"))
+            yield f"{worker.name} is frozen", state.spend("freeze").with_worker(at, worker._replace(mode="frozen"))
 
     # ------------------------------------------------------------ a worker
 
-    def work(self, state: State, at: int) -> Iterator[Step]:
-        """Yield what a worker may do by itself."""
+    def _acts(self, state: State, at: int) -> Iterator[Step]:
         held = state.workers[at].held
         if held is None:
             yield from self._claims(state, at)
@@ -142,7 +162,11 @@ class Protocol:
         return Seat(worker.name, run, held.epoch, state.now, worker.lease, held.dead, held.dropped)
 
     def _hold(self, state: State, at: int, held: Held | None) -> State:
-        return state.with_worker(at, state.workers[at]._replace(held=held))
+        worker = state.workers[at]
+        if held is None:  # of a worker that holds nothing the lease does not matter: it is renewed before it takes a run
+            until = state.now + self.scenario.lease_ms
+            return state.with_worker(at, worker._replace(held=None, lease=until, row=until))
+        return state.with_worker(at, worker._replace(held=held))
 
     def _claims(self, state: State, at: int) -> Iterator[Step]:
         me = state.workers[at].name
@@ -194,7 +218,7 @@ class Protocol:
         if started:
             effect = held.view.effect
             assert effect is not None
-            held = held._replace(flight=Flight(started[0].attempt, effect.key))
+            held = held._replace(flight=Flight(started[0].attempt, effect.key, lapsed=held.lapsed))
         return self._hold(state, at, held)
 
     def _took(self, state: State, at: int, held: Held, thought: Thought, **changes: Any) -> State:
@@ -215,6 +239,7 @@ class Protocol:
     def _think(self, state: State, at: int, held: Held) -> Iterator[Step]:
         seat = self._seat(state, at, held)
         thought = self.actors.take("think", seat, held.view)
+        held = held._replace(lapsed=False)
         if thought.tag != "ask":
             yield "decides", self._took(state, at, held, thought)
             return
@@ -245,7 +270,7 @@ class Protocol:
 
     def _send(self, state: State, at: int, held: Held, flight: Flight) -> Iterator[Step]:
         seat = self._seat(state, at, held)
-        thought = self.actors.take("send", seat, held.view, flight.number, "leave")
+        thought = self.actors.take("send", seat, held.view, flight.number, "leave", flight.lapsed)
         if thought.tag != "left":
             yield "does not send", self._took(state, at, held, thought, flight=None)
             return
@@ -255,7 +280,7 @@ class Protocol:
         sent = state._replace(requests=(*state.requests, request))
         yield "sends", self._hold(sent, at, held._replace(flight=flight._replace(sent=True)))
         if state.may("not sent"):
-            thought = self.actors.take("send", seat, held.view, flight.number, "unsent")
+            thought = self.actors.take("send", seat, held.view, flight.number, "unsent", flight.lapsed)
             yield "cannot connect", self._took(state.spend("not sent"), at, held, thought, flight=None)
 
     # ------------------------------------------------------------ when nothing goes wrong any more
@@ -267,10 +292,9 @@ class Protocol:
                 return state.with_worker(at, worker._replace(mode="up"))
             if worker.mode == "up" and worker.held is not None:
                 return self._goes_on(state, at, worker.held)
-        for at, worker in enumerate(state.workers):
-            if worker.mode == "up":
-                for _, following in self._claims(state, at):
-                    return following
+        for claims in self._own_steps(state):
+            for _, following in claims:
+                return following
         if all(worker.mode == "dead" for worker in state.workers):
             until = state.now + self.scenario.lease_ms
             return state._replace(workers=(*state.workers, Worker("C", lease=until, row=until)))
@@ -282,7 +306,7 @@ class Protocol:
         return self.tick(state) if moving else None
 
     def _goes_on(self, state: State, at: int, held: Held) -> State:
-        steps = list(self.work(state, at))
+        steps = self._own_steps(state)[at]
         if steps:
             # Where an answer may be one or another, the last is the one that shows the most.
             return steps[0][1] if held.flight is not None else steps[-1][1]

@@ -41,6 +41,8 @@ class Rules:
         if isinstance(entry, e.EffectStarted):
             self._started(was, entry, now)
         old, new = before.effect, after.effect
+        if new is not None and len(set(new.doubt.absences)) < len(new.doubt.absences):
+            raise Violation("it asks again and again without waiting")
         if old is not None and new is not None and old.key == new.key:
             self._recovered(was, entry, old, new)
             self._terminal(entry, old, new)

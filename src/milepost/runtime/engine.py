@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -125,7 +126,8 @@ class Engine:
                 self._renewing.join(timeout=5)
             if self.writer.failed is None:
                 self.store.end_worker(self.worker, self.clock.now())
-            locks.release(self.store.place, self.worker)
+            # A thread that nobody can end may still act: as long as it does, nobody may take this worker for dead.
+            self.threads.when_quiet(partial(locks.release, self.store.place, self.worker))
         self.threads.close()
         await self._opened.aclose()
 

@@ -29,6 +29,7 @@ class Threads:
         self._made = 0
         self._idle = 0
         self._guard = threading.Lock()
+        self._then: Callable[[], None] | None = None
 
     def start(
         self,
@@ -62,7 +63,18 @@ class Threads:
                 value, error = None, raised
             with self._guard:
                 self._idle += 1
+                then = self._then if self._idle == self._made else None
             tell(value, error)
+            if then is not None:
+                then()
+
+    def when_quiet(self, then: Callable[[], None]) -> None:
+        """Call `then` once no thread works any more: now, or in the thread that is the last one to end its work."""
+        with self._guard:
+            if self._idle < self._made:
+                self._then = then
+                return
+        then()
 
     def close(self) -> None:
         """Let idle threads end."""

@@ -117,7 +117,7 @@ UPDATE mp_approvals SET verdict = ?, by = ? WHERE id = ?;
 -- name: approvals_like
 SELECT a.id, r.id, a.step, a.path, a.tool, a.args, a.asked_at, a.verdict, a.by
 FROM mp_approvals a JOIN mp_runs r USING (run)
-WHERE a.id GLOB ? AND (?2 IS NULL OR a.verdict = ?2) ORDER BY a.asked_at LIMIT 200;
+WHERE a.id >= ?1 AND substr(a.id, 1, length(?1)) = ?1 AND (?2 IS NULL OR a.verdict = ?2) ORDER BY a.asked_at LIMIT 200;
 
 -- name: set_switch
 INSERT INTO mp_switches (scope, kind, why, by, at) VALUES (?, ?, ?, ?, ?)

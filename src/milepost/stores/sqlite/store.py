@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 import apsw
+import msgspec
 
 from milepost.core.chain import genesis
 from milepost.errors import Damaged, StoreFailed, UnknownRun
@@ -249,7 +250,7 @@ class SqliteStore:
 
     async def due(self, now: int, workflows: Sequence[str], limit: int) -> list[DueRun]:
         """Return runs that nobody holds and that may be claimed now."""
-        names = "[" + ",".join(f'"{name}"' for name in workflows) + "]"
+        names = msgspec.json.encode(list(workflows)).decode()
         return [_due(row) for row in self._read("due_runs", now, names, limit)]
 
     async def held_by(self, owner: str) -> list[DueRun]:
@@ -272,7 +273,7 @@ class SqliteStore:
 
     async def approvals(self, prefix: str = "", verdict: str | None = None) -> list[ApprovalRow]:
         """Return approvals whose id begins with `prefix`, oldest first."""
-        return [ApprovalRow(*row) for row in self._read("approvals_like", prefix + "*", verdict)]
+        return [ApprovalRow(*row) for row in self._read("approvals_like", prefix, verdict)]
 
     async def switches(self) -> list[Switch]:
         """Return what is stopped now."""

@@ -101,8 +101,11 @@ class Batch:
         self._write(rows, count=True)
         if any(append.once is not None for append in appends):
             self._claim_identities([append for append in appends if append.once is not None])
-        for append in appends:
-            self._beside(append)
+        try:
+            for append in appends:
+                self._beside(append)
+        except UnknownRun as error:  # a message for a run that is not there refuses its own append alone
+            raise Recount from error
         self.moved.update(rows.heads)
 
     def _gather(self, append: Append, rows: Rows) -> None:
@@ -397,6 +400,7 @@ class Batch:
         held, row, seq, digest, _, segment = found
         epoch = rules.next_epoch(held)
         self.connection.execute(SQL["raise_epoch"], (epoch, run)).fetchall()
+        self.moved.pop(run, None)  # what the old owner's head was moved to in this batch ends here, and it writes no more
         append = Append(Head(run, run_id, epoch, row, seq, digest, segment), [entry(epoch)], 0)
         rows = Rows()
         self._number(append, append.entries, rows)
