@@ -1,16 +1,18 @@
 """The workload of the crash tests: one effect of every class, arms, a sleep, a signal, a child and an approval.
 
-`python -m tests.crash.desk` starts the run, or finds it, and drives it to its end, in the folder that CRASH_FOLDER names. It
-also plays the operator, who approves, sends the signal, and settles what only a person can settle by looking into the
-outside ledger. So each line that is ever appended to the run is appended by a process that a test kills. It prints the
-run's result.
+`python -m tests.crash.desk` starts the run, or finds it, and drives it to its end, in the folder that CRASH_FOLDER
+names. It also plays the operator, who approves, sends the signal, and settles what only a person can settle by looking
+into the outside ledger. So each line that is ever appended to the run is appended by a process that a test kills. It
+prints the run's result.
 """
 
 import asyncio
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import milepost as mp
 from milepost.stores.api import RunRow
@@ -113,11 +115,13 @@ async def parcels(run: mp.Run, parcel: str) -> str:
     return await ship(parcel)
 
 
-desk = mp.Workflow("desk", version="1", input=str, result=dict, tools=[look, ask, charge, publish, ship, note, mail])
+desk = mp.Workflow(
+    "desk", version="1", input=str, result=dict[str, Any], tools=[look, ask, charge, publish, ship, note, mail]
+)
 
 
 @desk.segment
-async def triage(run: mp.Run, case: str) -> mp.Next[dict]:
+async def triage(run: mp.Run, case: str) -> mp.Next[dict[str, Any]]:
     text = await look(case)
     answer = await ask(text)
     first, second = await run.gather(ship("one"), charge("first", 500))
@@ -125,7 +129,7 @@ async def triage(run: mp.Run, case: str) -> mp.Next[dict]:
 
 
 @desk.segment
-async def act(run: mp.Run, so_far: list[str]) -> mp.Next[dict]:
+async def act(run: mp.Run, so_far: list[str]) -> mp.Next[dict[str, Any]]:
     charged = await charge("second", 700)
     page = await publish("status", "in work", 0)
     await run.sleep("30ms")
@@ -135,7 +139,7 @@ async def act(run: mp.Run, so_far: list[str]) -> mp.Next[dict]:
 
 
 @desk.segment
-async def close(run: mp.Run, so_far: list[str]) -> mp.Next[dict]:
+async def close(run: mp.Run, so_far: list[str]) -> mp.Next[dict[str, Any]]:
     written = await note("closed")
     await mail("ann@example.test")
     return mp.done({"so_far": so_far, "notes": written})
@@ -206,7 +210,7 @@ async def main() -> None:
         await asyncio.wait([operator, ended], return_when=asyncio.FIRST_COMPLETED)
         if operator.done():
             operator.result()
-        print(json.dumps(await ended))
+        sys.stdout.write(json.dumps(await ended))
         operator.cancel()
 
 

@@ -1,7 +1,7 @@
 """Workers that share one store: `python -m tests.crash.fleet LEASE GRACE` serves until SIGTERM.
 
-With STOP_BEFORE_SENDING the worker stops itself (SIGSTOP) in the moment between a `started` that is durable and its send: a
-callback looks at the store on every turn of the loop, so it comes between the commit and whoever waits for it.
+With STOP_BEFORE_SENDING the worker stops itself (SIGSTOP) in the moment between a `started` that is durable and its
+send: a callback looks at the store on every turn of the loop, so it comes between the commit and whoever waits for it.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def _placed(thing: str) -> mp.Finding[str]:
 async def hold(call: mp.Call, door: str) -> str:
     """Apply, then wait until the test says go."""
     WORLD.apply("hold", call.key, call.attempt, {"door": door})
-    while not GO.exists():
+    while not GO.exists():  # noqa: ASYNC110  the test is another process
         await asyncio.sleep(0.005)
     return f"{door} held"
 

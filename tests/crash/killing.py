@@ -1,8 +1,9 @@
 """Starting workers, killing them for real, and judging what they left.
 
-A system call is a kill point: `strace` sends SIGKILL when a process enters the N-th `pwrite64` (a part of a page on its way
-to the log) or the N-th `fdatasync` (a commit on its way to the disk). So a kill at N lies before write N and after write N-1,
-and all N together are before, during and after every append. A place in a tool is one too: see `world.point`.
+A system call is a kill point: `strace` sends SIGKILL when a process enters the N-th `pwrite64` (a part of a page on its
+way to the log) or the N-th `fdatasync` (a commit on its way to the disk). So a kill at N lies before write N and after
+write N-1, and all N together are before, during and after every append. A place in a tool is one too: see
+`world.point`.
 """
 
 import asyncio

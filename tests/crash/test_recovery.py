@@ -34,7 +34,7 @@ CHOSEN = 7
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("crash_at", LEFT.values(), ids=LEFT.keys())
 def test_recovery_that_is_killed_at_any_commit_repeats_nothing_when_it_is_done_again(
-    tmp_path: Path, crash_at: str, record_property: Callable[[str, object], None]
+    tmp_path: Path, crash_at: str, tell: Callable[[str], None]
 ) -> None:
     """Requirement 51. Requirement 50."""
     left = tmp_path / "left"
@@ -47,7 +47,7 @@ def test_recovery_that_is_killed_at_any_commit_repeats_nothing_when_it_is_done_a
         assert killed_at(folder, "fdatasync", number)
         assert violations(folder) == [], f"killed at commit {number} of its recovery"
         whole(folder, restarted(folder))
-    record_property("kill points", f"{len(chosen)} hit of {count} in the recovery from {crash_at}")
+    tell(f"the recovery from {crash_at}: {len(chosen)} kill points hit of the first {count} commits")
 
 
 @pytest.mark.parametrize(

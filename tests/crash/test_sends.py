@@ -1,4 +1,4 @@
-"""Killed around each send, in the middle of questions and of recovery: before, during and after every consequential call."""
+"""Killed around each send: before, during and after every consequential call."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 from milepost.core import entries as e
 from tests.crash.killing import restarted, told_of, violations, whole, work
 
-# Tool and place, and how often the effect had been started when all was over. `before` and `applied` cannot be told apart
-# from within: what is known of them comes from outside.
+# Tool and place, and how often the effect had been started when all was over. `before` and `applied` cannot be told
+# apart from within: what is known of them comes from outside.
 SENDS = [
     ("ask", "before", 2),  # a read that costs: asked again
     ("ask", "applied", 2),

@@ -14,9 +14,9 @@ SAMPLE = {"fdatasync": 60, "pwrite64": 24}
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_run_killed_at_any_write_or_sync_ends_with_each_effect_once_and_a_true_journal(
-    tmp_path: Path, share: int, record_property: Callable[[str, object], None]
+    tmp_path: Path, share: int, tell: Callable[[str], None]
 ) -> None:
-    """Requirement 50. Requirement 69. The class read free and costed, keyed, absolute, queryable, transactional, irreversible."""
+    """Requirement 50. Requirement 69. With an effect of every class, arms, a sleep, a signal, a child, an approval."""
     (tmp_path / "counted").mkdir()
     counts = calls_of(tmp_path / "counted")
     points = [(call, number) for call, count in counts.items() for number in spread(count, SAMPLE[call])]
@@ -31,5 +31,5 @@ def test_a_run_killed_at_any_write_or_sync_ends_with_each_effect_once_and_a_true
             assert number > counts[call] * 0.8, f"{call} {number} of {counts[call]} was never reached"
         assert violations(folder) == [], f"killed at {call} {number}"
         whole(folder, restarted(folder))
-    record_property("kill points", f"{hit} hit of {len(points[share::SHARES])} chosen, of {sum(counts.values())}")
+    tell(f"a whole run: {hit} kill points hit, {len(points[share::SHARES])} chosen of {sum(counts.values())}")
     assert hit

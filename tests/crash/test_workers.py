@@ -3,6 +3,7 @@
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from milepost.core import entries as e
 from tests.crash import fleet
 from tests.crash.killing import journals, judged, told_of
 from tests.crash.workers import Fleet, fleet_in, is_stopped
-from tests.crash.world import FREEZE_AT, World
+from tests.crash.world import World
 from tests.polling import eventually
 
 
@@ -42,7 +43,7 @@ def test_a_dead_worker_is_taken_over_at_once_although_its_lease_lasts(workers: F
 
 def test_a_frozen_worker_that_wakes_after_its_lease_neither_sends_nor_writes(workers: Fleet, tmp_path: Path) -> None:
     """It stopped between a durable `started` and the send; awake again it says that it never sent, and that is used."""
-    frozen = workers.start(lease="2s", **{fleet.STOP_BEFORE_SENDING: "1"})
+    frozen = workers.start(fleet.STOP_BEFORE_SENDING, lease="2s")
     run = workers.begin(fleet.both, "red")
     eventually(lambda: is_stopped(frozen), saying="the worker stopped before it sent")
     workers.start(lease="300ms")
@@ -61,8 +62,10 @@ def test_a_frozen_worker_that_wakes_after_its_lease_neither_sends_nor_writes(wor
     assert judged(tmp_path) == []
 
 
-def test_what_a_frozen_worker_did_before_it_lost_the_run_settles_it_when_it_wakes(workers: Fleet, tmp_path: Path) -> None:
-    frozen = workers.start(lease="300ms", **{FREEZE_AT: "press red:applied"})
+def test_what_a_frozen_worker_did_before_it_lost_the_run_settles_it_when_it_wakes(
+    workers: Fleet, tmp_path: Path
+) -> None:
+    frozen = workers.start(lease="300ms", at="press red:applied")
     run = workers.begin(fleet.pressing, "red")
     eventually(lambda: is_stopped(frozen), saying="the worker stopped after the world had applied it")
     workers.start(lease="300ms")
@@ -78,7 +81,7 @@ def test_what_a_frozen_worker_did_before_it_lost_the_run_settles_it_when_it_wake
 
 
 def test_an_absence_proves_nothing_while_a_frozen_worker_may_still_act(workers: Fleet, tmp_path: Path) -> None:
-    frozen = workers.start(lease="300ms", **{FREEZE_AT: "place cup:before"})
+    frozen = workers.start(lease="300ms", at="place cup:before")
     run = workers.begin(fleet.placing, "cup")
     eventually(lambda: is_stopped(frozen), saying="the worker stopped before the world applied it")
     workers.start(lease="300ms")
@@ -128,7 +131,7 @@ def test_a_drain_whose_grace_ends_leaves_unknown_and_the_next_worker_finds_out(w
 
 def test_a_thread_that_outlives_its_worker_is_not_quiet(workers: Fleet, tmp_path: Path) -> None:
     """The worker closed in good order, and its process goes on, with a tool in a thread that nobody can end."""
-    left = workers.start(grace="100ms", **{fleet.STAYS: "1"})
+    left = workers.start(fleet.STAYS, grace="100ms")
     run = workers.begin(fleet.gripping, "door")
     eventually((tmp_path / "gripping").exists, saying="the thread waits")
     left.send_signal(signal.SIGTERM)
@@ -144,7 +147,7 @@ def test_a_thread_that_outlives_its_worker_is_not_quiet(workers: Fleet, tmp_path
 
 
 def test_workers_that_are_killed_again_and_again_share_twenty_runs_without_one_repeated_effect(
-    workers: Fleet, tmp_path: Path, record_property: Callable[[str, object], None]
+    workers: Fleet, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     """Requirement 33. Requirement 69."""
     workers.start()
@@ -152,7 +155,7 @@ def test_workers_that_are_killed_again_and_again_share_twenty_runs_without_one_r
     runs = [workers.begin(fleet.errands, f"order-{number}") for number in range(20)]
     chance = random.Random(7)
     for kill in range(1, 6):
-        eventually(lambda kill=kill: len(World(tmp_path).lines()) >= 30 * kill, saying="work goes on")
+        eventually(partial(_has_lines, tmp_path, 30 * kill), saying="work goes on")
         victim = chance.choice(eventually(workers.holding))
         victim.send_signal(signal.SIGKILL)
         victim.wait()
@@ -164,8 +167,12 @@ def test_workers_that_are_killed_again_and_again_share_twenty_runs_without_one_r
     assert len(applied) == len(set(applied)) == 20 * 2 * fleet.ERRANDS
     assert judged(tmp_path) == []
     lost = [entry for entries in journals(tmp_path) for entry in entries if isinstance(entry, e.EffectUnknown)]
-    record_property("effects in flight at a kill", f"{len(lost)} of {len(applied)}, in 5 kills among 2 workers")
+    tell(f"twenty runs: {len(lost)} of {len(applied)} effects were in flight at one of 5 kills")
     assert lost
+
+
+def _has_lines(folder: Path, count: int) -> bool:
+    return len(World(folder).lines()) >= count
 
 
 def _asked(folder: Path, effect: str) -> list[e.Entry]:

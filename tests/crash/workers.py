@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from milepost.app import App, open_store
 from milepost.core.authority import Authority
-from milepost.stores.api import OpenEffect, RunRow, WorkerRow
+from milepost.stores.api import OpenEffect, RunRow, Store, WorkerRow
 from tests.crash import fleet
 from tests.crash.killing import environment
+from tests.crash.world import FREEZE_AT
 from tests.polling import eventually
 
 T = TypeVar("T")
@@ -28,18 +29,18 @@ class Fleet:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, *, lease: str = "30s", grace: str = "10s", waits: bool = True, **more: str
+        self, *told: str, lease: str = "30s", grace: str = "10s", waits: bool = True, at: str = ""
     ) -> subprocess.Popen[bytes]:
-        """Start a worker and, if it `waits`, wait until it is enlisted."""
+        """Start a worker that is told something and freezes `at` a place; wait, if asked, until it is enlisted."""
         with (self.folder / f"worker-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.fleet", lease, grace],
-                env=environment(self.folder, **more),
+                env=environment(self.folder, **dict.fromkeys(told, "1"), **({FREEZE_AT: at} if at else {})),
                 stderr=log,
             )
         self.processes.append(process)
         if waits:
-            eventually(lambda: any(worker.pid == process.pid for worker in self.workers()), saying="the worker is enlisted")
+            eventually(lambda: process.pid in {worker.pid for worker in self.workers()}, saying="it is enlisted")
         return process
 
     def holding(self) -> list[subprocess.Popen[bytes]]:
@@ -97,7 +98,7 @@ class Fleet:
             return []
         return self._ask(lambda store: store.workers())
 
-    def _ask(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+    def _ask(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         async def asking() -> T:
             store = open_store(f"sqlite:///{self.folder}/store.db", create=True)
             try:

@@ -1,7 +1,7 @@
 """The outside world of the crash tests: a file with one line for each effect that was really applied.
 
-A line is written by one system call, so a process that is killed has written all of it or nothing. Only the world itself
-knows what happened: it never asks the journal.
+A line is written by one system call, so a process that is killed has written all of it or nothing. Only the world
+itself knows what happened: it never asks the journal.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ CRASH_AT = "CRASH_AT"  # "tool:point[:attempt]", several apart by commas: there 
 FREEZE_AT = "FREEZE_AT"  # the same, and the process stops itself (SIGSTOP)
 
 
-class Refused(Exception):  # noqa: N818  what a service answers
+class Refused(Exception):
     """The world refused before acting (412 Precondition Failed)."""
 
 
@@ -50,7 +50,8 @@ class World:
 
     def put(self, tool: str, key: str, attempt: int, args: dict[str, Any], *, if_version: int) -> None:
         """Apply an effect whose precondition is a version of its page. Raises Refused where the page has moved on."""
-        version = len([line for line in self.lines() if line.tool == tool and (line.args or {})["page"] == args["page"]])
+        same = [line for line in self.lines() if line.tool == tool and (line.args or {})["page"] == args["page"]]
+        version = len(same)
         if version != if_version:
             raise Refused(f"If-Match: {if_version}, the page has version {version}")
         self.apply(tool, key, attempt, args)

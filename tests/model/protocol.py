@@ -84,7 +84,16 @@ class Protocol:
         yield from self.outside.steps(state)
         yield from self.operator.steps(state)
         if state.now < self.scenario.ticks * TICK and self._time_matters(state):
-            yield "a tick", self.tick(state)
+            if not any(self._could_act(state, own[at], at) for at in range(len(state.workers))):
+                yield "a tick", self.tick(state)
+            elif state.may("slow"):
+                yield "a tick, and somebody is slow", self.tick(state.spend("slow"))
+
+    @staticmethod
+    def _could_act(state: State, own: list[Step], at: int) -> bool:
+        """Say whether a worker lets time pass though it could go on; to wait for an answer is not slow."""
+        held = state.workers[at].held
+        return bool(own) and not (held is not None and held.flight is not None and held.flight.sent)
 
     def _time_matters(self, state: State) -> bool:
         """Say whether it makes a difference that time passes: not before the first attempt, nor after the last word."""

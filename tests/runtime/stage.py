@@ -4,37 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import UUID, uuid4
 
 import apsw
 
 import milepost as mp
-from milepost.core.duration import Duration, parse_ms
+from milepost.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
 PAUSE_S = 0.01
 WITHIN_S = 15.0
-START_MS = 1_750_000_000_000
-
-
-class StillClock:
-    """A clock that only a test moves. Chance is a half until a test says otherwise; ids are never the same twice."""
-
-    def __init__(self) -> None:
-        self.at = START_MS
-        self.drawn = 0.5
-
-    def now(self) -> int:
-        return self.at
-
-    def chance(self) -> float:
-        return self.drawn
-
-    def uuid(self) -> UUID:
-        return uuid4()
-
-    def advance(self, span: Duration) -> None:
-        self.at += parse_ms(span)
 
 
 class Stage:
@@ -44,7 +22,7 @@ class Stage:
         self.folder = folder
         self.path = folder / "store.db"
         self.url = f"sqlite:///{self.path}"
-        self.clock = StillClock()
+        self.clock = ManualClock()
 
     def app(self, *workflows: mp.Workflow[Any, Any], still: bool = False, **options: Any) -> mp.App:
         """Return an app on this store, under the machine's clock or, with `still`, under the test's own."""

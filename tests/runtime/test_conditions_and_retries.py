@@ -176,15 +176,15 @@ async def test_a_segment_that_backs_off_does_so_over_a_restart(stage: Stage, wor
         await parked(handle, "time")
     async with stage.app(flow, still=True) as app:
         handle = app.handle(handle.id, flow)
-        stage.clock.advance("7m")
+        stage.clock.advance("4m")
         await parked(handle, "time")
         assert world.entered == 1
-        stage.clock.advance("1m")
+        stage.clock.advance("6m")
         assert await handle.result(timeout="10s") == "ok"
 
 
 async def test_a_person_retries_a_failed_run_and_its_finished_steps_stay(stage: Stage, world: World) -> None:
-    """Requirement 23. Requirement 60."""
+    """Requirement 23. Requirement 60. Requirement 61. Going on from a checkpoint undoes and repeats nothing outside."""
     charge = charger(world)
 
     @mp.tool(effect="read", retry=mp.Retry(1))
@@ -212,6 +212,7 @@ async def test_a_person_retries_a_failed_run_and_its_finished_steps_stay(stage: 
         await status_of(handle, "done")
         assert await handle.result(timeout="10s") == ["receipt a", "receipt b", "up"]
         assert world.sent == ["a", "b"]
+        assert [view.outcome for view in await app.inspect.effects(handle.id)] == ["confirmed", "confirmed"]
 
 
 async def test_only_a_failed_or_blocked_run_is_retried(stage: Stage) -> None:

@@ -9,24 +9,25 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import START_MS, Stage, StillClock, has_entry
+from milepost.core.duration import from_ms, to_ms
+from milepost.testing.manual_clock import START, ManualClock
+from tests.runtime.stage import Stage, has_entry
 
 READS = range(1, 40)  # a resend is well under way after that many looks at the clock
 
 
-class ArrivingClock(StillClock):
+class ArrivingClock(ManualClock):
     """A clock that stands a millisecond before a moment, and reaches it when it is read for the n-th time."""
 
     def __init__(self, moment: int, reads: int) -> None:
-        super().__init__()
-        self.at = moment - 1
+        super().__init__(from_ms(moment - 1))
         self.left = reads
 
     def now(self) -> int:
         self.left -= 1
         if self.left == 0:
-            self.at += 1
-        return self.at
+            self.advance("1ms")
+        return super().now()
 
 
 @mp.tool(effect="keyed", key_ttl="24h")
@@ -43,12 +44,12 @@ async def paying(run: mp.Run) -> int:
 
 @pytest.mark.parametrize("reads", READS)
 async def test_a_resend_that_falls_due_while_its_run_comes_to_rest_is_sent(tmp_path: Path, reads: int) -> None:
-    """Requirement 60. Found by the demo: a run parked with nothing due, and would never have moved again."""
+    """Found by the demo: a run parked with nothing due, and would never have moved again."""
     stage = Stage(tmp_path)
     async with stage.app(paying, still=True) as app:
         handle = await app.start(paying)
         await has_entry(app, handle.id, "effect_unknown")
-    clock = ArrivingClock(START_MS + 1_000, reads)  # the first resend is due a second after the loss
+    clock = ArrivingClock(to_ms(START) + 1_000, reads)  # the first resend is due a second after the loss
 
     async with stage.app(paying, clock=clock) as app:
         assert await app.handle(handle.id, paying).result(timeout="5s") == 2

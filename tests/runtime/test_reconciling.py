@@ -271,6 +271,17 @@ async def test_a_conflict_needs_a_person_and_holds_the_tool_until_it_is_resolved
         assert [b"switch_set" in system[0][0], b"switch_lifted" in system[1][0]] == [True, True]
 
 
+async def test_resolving_another_unknown_of_the_tool_does_not_lift_the_hold(stage: Stage) -> None:
+    flow = paying(tool_of(Bank("loses the answer"), stage.clock.now, effect="irreversible", asks=False))
+    async with stage.app(flow, still=True) as app:
+        handle = await app.start(flow, "o-1")
+        await parked(handle, "unknown")
+        stage.write("INSERT INTO mp_switches VALUES ('tool:charge', 'hold', 'a conflict', 'another run', 0)")
+        await app.resolve(handle.id, "flow/charge#1", mp.happened("receipt"), by="ann", why="looked")
+        assert await handle.result(timeout="10s") == "receipt"
+        assert [switch.scope for switch in await app.inspect.switches()] == ["tool:charge"]
+
+
 async def test_an_attempt_whose_thread_still_runs_is_not_quiet_so_its_absence_proves_nothing(stage: Stage) -> None:
     """A request that has not ended may still land, however long it takes."""
     import threading
@@ -316,16 +327,3 @@ async def _looked(bank: Bank, stage: Stage) -> bool:
 
     await asyncio.sleep(0.15)
     return True
-
-
-async def test_a_worker_that_died_is_quiet_when_its_death_is_proven(stage: Stage) -> None:
-    """The run is taken over as soon as the lock of its owner is free; the bound counts from then."""
-    bank = Bank("loses the answer")
-    bank.hidden = True
-    flow = paying(queryable(stage, bank))
-    async with stage.app(flow, still=True) as app:
-        handle = await app.start(flow, "o-1")
-        await has_entry(app, handle.id, "effect_unknown")
-        await parked(handle, "unknown")
-        plan = await app.plan(handle.id)
-        assert "Rest" in repr(plan.perform) or "Settle" in repr(plan.perform)

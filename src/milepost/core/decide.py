@@ -159,16 +159,21 @@ def _settling(state: RunState, world: World, steps: tuple[str, ...]) -> Perform:
 
 def may_act(effect: Effect, move: Move) -> bool:
     """Say whether something is to be done about an effect now: also to record, once, that only a person helps."""
-    return isinstance(move, Ask | Resend | ProvenAbsent) or (isinstance(move, Person) and not effect.doubt.person)
+    if isinstance(move, Person):
+        return not effect.doubt.person and not move.passing
+    if isinstance(move, Resend):
+        return effect.effect != "read"  # whoever waits for a read calls it again, and pays for it again
+    return isinstance(move, Ask | ProvenAbsent)
 
 
 def move_for(effect: Effect, world: World) -> Move:
     """Return what may be done about an unsettled effect, or one that is to be asked about once more."""
     facts = world.facts.get(effect.tool)
     if facts is None:
-        return Person(f"tool {effect.tool!r} is not listed by the code that runs now")
+        return Person(f"tool {effect.tool!r} is not listed by the code that runs now", passing=True)
     if facts.version and facts.version != effect.version:
-        return Person(f"it was sent by version {effect.version!r} of {effect.tool!r}, the code has {facts.version!r}")
+        why = f"it was sent by version {effect.version!r} of {effect.tool!r}, the code has {facts.version!r}"
+        return Person(why, passing=True)
     if effect.outcome == "confirmed" and effect.verify_from is not None:
         return verify_move(facts, effect, world.now)
     if world.ended and effect.effect == "read":

@@ -133,9 +133,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Only a person can settle it, for this reason."""
+    """Only a person can settle it, for this reason. `passing` says that other code than today's may settle it too."""
 
     why: str
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,14 @@ def key_valid_until(facts: Facts, attempts: list[Attempt]) -> int:
     return attempts[0].started_at + facts.key_ttl_ms - margin
 
 
+def may_resend(facts: Facts, attempts: list[Attempt], now: int) -> bool:
+    """Say whether the same bytes may leave again: asked when that is decided, and once more when they leave.
+
+    A worker may be slow in between, and its lease does not tell how long the provider remembers a key.
+    """
+    return facts.effect != "keyed" or now < key_valid_until(facts, attempts)
+
+
 def resend_delay_ms(attempts: list[Attempt]) -> int:
     """Return how long to wait before the next resend: at once after a death, else doubling from a second."""
     live = sum(1 for attempt in attempts if not attempt.died)
@@ -185,7 +194,7 @@ def next_move(facts: Facts, doubt: Doubt, now: int) -> Move:
     match facts.effect:
         case "read":
             return Resend()
-        case "keyed" if now < key_valid_until(facts, doubt.attempts) and live < facts.tries and not refused:
+        case "keyed" if may_resend(facts, doubt.attempts, now) and live < facts.tries and not refused:
             return _resend_when_due(doubt, now)
         case "absolute" if live < facts.tries and not refused:
             return _resend_when_due(doubt, now)

@@ -17,6 +17,7 @@ import msgspec
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.duration import to_ms
+from milepost.core.inbox import find_effect
 from milepost.core.steps import Effect, Read
 from milepost.errors import (
     Damaged,
@@ -32,7 +33,7 @@ from milepost.runtime import effects, starting
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import LINGER_MS, Session, Unloading
-from milepost.stores.api import Append, Head, Post, Status
+from milepost.stores.api import Append, Head, Post, Status, Switch
 
 if TYPE_CHECKING:
     from milepost.definitions.workflows import Next, Segment
@@ -451,13 +452,38 @@ def take(session: Session, id_: int, message: m.AnyMessage, entries: list[e.Entr
             beside["status"] = Status(entry.status, now, "person", None, ask, f"{entry.code}: {entry.why}")
         elif isinstance(entry, e.Retried):
             beside["status"] = Status("running", now)
+        elif isinstance(entry, e.Contradicted) and isinstance(message, m.Evidence):
+            why = f"contradicted at {message.path} of run {session.run_id}: {entry.evidence}"
+            beside["holds"] = [Switch(f"tool:{_tool_of(session, message)}", "hold", why, session.run_id, now)]
     if isinstance(message, m.Resolve):
         beside["lifts"] = _lifts(session, message)
     session.put(*entries, **beside)
 
 
+def _tool_of(session: Session, message: m.Evidence) -> str:
+    """Return the tool that evidence speaks of: from the record, or from its path where its segment has ended."""
+    effect = session.state.steps.get(message.step)
+    if type(effect) is Effect and message.visit == session.state.visit:
+        return effect.tool
+    return message.path.rpartition("/")[2].partition("#")[0]
+
+
+def unfit(session: Session, message: m.AnyMessage) -> list[e.Entry]:
+    """Return the refusal of a person's value that the tool's result cannot be, else nothing."""
+    effect = find_effect(session.state, message.path) if isinstance(message, m.Resolve) else None
+    tool = None if effect is None else session.tools.get(effect.tool)
+    if tool is None or not isinstance(message, m.Resolve) or message.answer != "happened":
+        return []
+    try:
+        tool.result.read(bytes(message.value))
+    except InvalidValue as error:
+        why = f"{message.path}: the value is no {error.what}: {error.why}"
+        return [e.MessageRefused(at=session.engine.clock.now(), kind="resolve", why=why, by=message.by)]
+    return []
+
+
 def _lifts(session: Session, message: m.Resolve) -> list[tuple[str, str, str]]:
     from_path = next((f for f in session.state.effects() if message.path in {f.path, f.step}), None)
-    if from_path is None or not from_path.doubt.person:
-        return []
+    if from_path is None or not (from_path.contradicted or from_path.doubt.person.startswith("conflict:")):
+        return []  # it holds nothing; what another effect holds stays held
     return [(f"tool:{from_path.tool}", message.why, message.by)]

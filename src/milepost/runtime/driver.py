@@ -212,7 +212,8 @@ async def take_inbox(session: Session) -> None:
             refused = e.MessageRefused(at=session.engine.clock.now(), kind="unreadable", why=str(error))
             session.put(refused, taken=[id_])
             continue
-        boundaries.take(session, id_, message, journal(session.state, message, session.engine.clock.now()))
+        entries = boundaries.unfit(session, message) or journal(session.state, message, session.engine.clock.now())
+        boundaries.take(session, id_, message, entries)
     if waiting:
         session.changed()
 

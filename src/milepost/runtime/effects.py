@@ -25,6 +25,7 @@ import msgspec
 from milepost.core import entries as e
 from milepost.core.codec import encode
 from milepost.core.lease import may_send
+from milepost.core.outcome import may_resend
 from milepost.core.steps import Effect, Read
 from milepost.definitions.call import CURRENT, Call, CallScope
 from milepost.definitions.http import classify
@@ -258,6 +259,10 @@ async def send(
         # nobody did
         # the run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
         _unsent(session, effect, number, "the lease had lapsed before it was sent")
+        return
+    doubted = any(not attempt.settled for attempt in effect.doubt.attempts if attempt.number < number)
+    if doubted and not may_resend(tool.facts, effect.doubt.attempts, engine.clock.now()):
+        _unsent(session, effect, number, "its key may have expired before it was sent")
         return
     call = call_for(session, step, effect.key, number)
     try:

@@ -107,6 +107,7 @@ class Engine:
             self._resources[kind] = await self._opened.enter_async_context(factory())
         now = self.clock.now()
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{self.clock.uuid().hex[:8]}"
+        locks.clear(self.store.place)
         locks.hold(self.store.place, self.worker)
         self.lease_until = now + self.lease_ms
         row = WorkerRow(self.worker, socket.gethostname(), os.getpid(), now, self.lease_until)
@@ -168,6 +169,11 @@ class Engine:
         """Say whether a worker of this machine is proven dead; of another machine nothing is proven."""
         host = worker.rsplit("-", 2)[0]
         return worker != self.worker and host == socket.gethostname() and locks.is_dead(self.store.place, worker)
+
+    @property
+    def known(self) -> list[str]:
+        """The workflows whose runs this process may drive; the empty name stands for attached runs."""
+        return [*self.workflows, *([""] if self.tools else [])]
 
     def gone(self, row: WorkerRow) -> bool:
         """Say whether what a worker holds may be claimed: it left, it is dead, or its lease lapsed."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 _held: dict[str, int] = {}
@@ -32,9 +33,20 @@ def hold(place: str, worker: str) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = str(folder / f"{worker}.lock")
     with _guard:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while True:
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX)  # who asks whether we live holds it for a moment only
+            if _stands(path, descriptor):
+                break
+            os.close(descriptor)  # somebody cleared the file before it was locked: make it again
         _held[path] = descriptor
+
+
+def _stands(path: str, descriptor: int) -> bool:
+    try:
+        return os.stat(path).st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def release(place: str, worker: str) -> None:
@@ -78,6 +90,14 @@ def leftovers(place: str) -> list[str]:
     return [name for name in names if is_dead(place, name)]
 
 
-def clear(place: str, worker: str) -> None:
-    """Remove the file of a worker that is proven dead."""
-    (folder_of(place) / f"{worker}.lock").unlink(missing_ok=True)
+def clear(place: str) -> None:
+    """Remove the files of workers that are proven dead, each while its lock is held: a file in use is never removed."""
+    for worker in leftovers(place):
+        path = str(folder_of(place) / f"{worker}.lock")
+        with _guard, suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                Path(path).unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)

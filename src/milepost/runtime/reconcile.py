@@ -72,8 +72,6 @@ def settle_due(session: Session) -> None:
 
 
 def _open(effect: Effect) -> bool:
-    if effect.effect == "read":
-        return False  # whoever waits for it calls it again, and pays for it again
     return effect.outcome == "unknown" or (effect.outcome == "confirmed" and effect.verify_from is not None)
 
 
@@ -117,7 +115,7 @@ async def _act(session: Session, effect: Effect, move: Move) -> bool:
             )
             session.put(absent)
             return False
-        case Person(why=why) if not effect.doubt.person:
+        case Person(why=why, passing=False) if not effect.doubt.person:
             session.put(e.PersonNeeded(at=now, step=effect.step, why=why))
             return False
         case _:

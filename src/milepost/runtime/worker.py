@@ -104,12 +104,13 @@ class Worker:
         for holder in await self.engine.store.holders():
             if self.engine.gone(holder):
                 for run in await self.engine.store.held_by(holder.id):
-                    self._start(run.id, holder.id)
+                    if run.workflow in self.engine.known:
+                        self._start(run.id, holder.id)
         if self.engine.family is not None:
             await self._look_at_family(self.engine.family)
             return
         now = self.engine.clock.now()
-        for run in await self.engine.store.due(now, list(self.engine.workflows), room):
+        for run in await self.engine.store.due(now, self.engine.known, room):
             self._start(run.id, None)
 
     async def _look_at_family(self, family: set[str]) -> None:
@@ -141,7 +142,7 @@ class Worker:
         except MilepostError as error:
             log.error("run %s: %s", run_id, error)  # noqa: TRY400  the text says what to do; a traceback does not
         except Exception:
-            log.exception("run %s stopped by a defect; it stays claimed by this worker", run_id)
+            log.exception("run %s stopped by a defect", run_id)
         finally:
             self.tasks.pop(run_id, None)
             self.engine.woken.set()

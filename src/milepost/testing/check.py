@@ -1,8 +1,8 @@
 """The checker: what journals say about the outside world, against what the outside world says itself.
 
-Whoever tests for lost or repeated effects keeps a ledger *outside*: one line for each effect that was really applied. After
-the crashes, `check` reads every run of a store and compares. It folds the entries by a reading of its own, not by the
-runtime's, so that a defect in the one does not hide in the other.
+Whoever tests for lost or repeated effects keeps a ledger *outside*: one line for each effect that was really applied.
+After the crashes, `check` reads every run of a store and compares. It folds the entries by a reading of its own, not by
+the runtime's, so that a defect in the one does not hide in the other.
 
 The rules, each a `Violation.rule`:
 
@@ -13,18 +13,18 @@ The rules, each a `Violation.rule`:
   lost           it was applied, and its journal says that it did not begin, or, in a run that ended, only that it began
   failed         it was applied, and its journal says that it failed; a recorded contradiction excuses it
   phantom        its journal says confirmed, and it was not applied
-  rewritten      a final outcome was written over
+  rewritten      a final outcome was written over, which only a contradiction allows
   started_twice  one attempt has two `started`
   epoch          epochs do not rise, or an attempt began under another epoch than its owner's
   damaged        the chain, an entry or a chunk does not verify
 
-A world that sees the idempotency key writes it into its ledger. One that does not (a table in the store's own transaction, a
-mailbox) writes the arguments instead, and is compared by them: so give such effects arguments that tell them apart.
+A world that sees the idempotency key writes it into its ledger. One that does not (a table in the store's own
+transaction, a mailbox) writes the arguments instead, and is compared by them: so give such effects arguments that tell
+them apart.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -61,8 +61,8 @@ ENDED = frozenset({"failed", "cancelled", "killed"})
 class Applied:
     """One line of the outside ledger: an effect that was applied.
 
-    `key` is the idempotency key that it came with, empty where the world does not see one; then `args` are what it is known
-    by. `attempt` is 0 where the world does not know it, `at` the moment in milliseconds since 1970.
+    `key` is the idempotency key that it came with, empty where the world does not see one; then `args` are what it is
+    known by. `attempt` is 0 where the world does not know it, `at` the moment in milliseconds since 1970.
     """
 
     tool: str
@@ -74,7 +74,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that must never be: which rule it breaks, where, and what was seen. `run_id` is empty where no run knows."""
+    """One thing that must never be: the rule it breaks, where, what was seen. `run_id` is empty where no run knows."""
 
     rule: Rule
     run_id: str
@@ -91,8 +91,8 @@ async def check(
     """Compare every run of a store with the outside ledger, and return what must never be: an empty list is the proof.
 
     Effects of the class `read` may be applied again, and so may those of the tools named in `repeats` (a PUT without a
-    precondition, say). The tools named in `unseen` leave no line in this ledger, so that a missing line says nothing about
-    them. Raises StoreError where the store cannot be read.
+    precondition, say). The tools named in `unseen` leave no line in this ledger, so that a missing line says nothing
+    about them. Raises StoreError where the store cannot be read.
     """
     violations: list[Violation] = []
     every: list[Told] = []
@@ -142,7 +142,6 @@ class Reading:
         self.violations: list[Violation] = []
         self.ended = False
         self._open: dict[str, Told] = {}
-        self._left: dict[str, list[Told]] = defaultdict(list)
         self._epoch = 0
 
     def read(self, entry: e.Entry) -> None:
@@ -165,17 +164,26 @@ class Reading:
                 self._settle(step, "failed", by, final=final)
             case e.EffectUnknown(step=step):
                 self._settle(step, "unknown", "", final=False)
-            case e.Contradicted(step=step):
-                for told in [*self._left[step], *([self._open[step]] if step in self._open else [])]:
-                    told.contradicted = True
+            case e.Contradicted():
+                self._contradicted(entry)
             case e.SegmentFailed() | e.Retried():
                 self.ended = False
                 self._leave([step for step, told in self._open.items() if told.outcome == "failed"])
+            case _:
+                pass  # nothing about an effect's outcome
 
     def _leave(self, steps: list[str]) -> None:
         """Close these places: the next call there is another effect."""
         for step in steps:
-            self._left[step].append(self._open.pop(step))
+            del self._open[step]
+
+    def _contradicted(self, entry: e.Contradicted) -> None:
+        if entry.step:
+            self._open[entry.step].contradicted = True
+            return
+        for told in self.told:  # its segment has ended since, so its place says nothing any more: its path does
+            if told.plan.tool == entry.tool and told.plan.path in entry.evidence.split():
+                told.contradicted = True
 
     def _stopped(self, stopped: e.RunStopped) -> None:
         self.ended = stopped.status in ENDED
@@ -210,7 +218,7 @@ class Reading:
 
     def _settle(self, step: str, outcome: str, by: str, *, final: bool) -> None:
         told = self._open[step]
-        if told.final:
+        if told.final and not told.contradicted:
             self.violations.append(told.broke("rewritten", f"it was {told.outcome} for good, and then {outcome}"))
         told.outcome, told.by, told.final = outcome, by, final
 

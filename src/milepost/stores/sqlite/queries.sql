@@ -155,8 +155,7 @@ SELECT id, at, body FROM mp_events WHERE run = ? AND id > ? ORDER BY id LIMIT 50
 -- name: due_runs
 SELECT run, id, workflow, attached, status, owner FROM mp_runs
 WHERE due <= ?1 AND owner IS NULL
-    AND (attached = 1 OR status IN ('failed', 'cancelled', 'killed', 'done', 'blocked')
-        OR workflow IN (SELECT value FROM json_each(?2)))
+    AND workflow IN (SELECT value FROM json_each(?2))
 ORDER BY due LIMIT ?3;
 
 -- name: runs_of_owner
@@ -253,7 +252,9 @@ SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'mp_migration
 SELECT count(*) FROM sqlite_schema WHERE type = 'table';
 
 -- name: create_migrations
-CREATE TABLE mp_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, at INTEGER NOT NULL) STRICT;
+CREATE TABLE mp_migrations ( -- authoritative
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, at INTEGER NOT NULL
+) STRICT;
 
 -- name: migrations
 SELECT number, name, checksum FROM mp_migrations ORDER BY number;

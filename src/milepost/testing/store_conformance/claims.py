@@ -191,12 +191,18 @@ class Claims:
         assert await subject.store.due(9, [], 10) == []
 
     @proves
-    async def test_attached_runs_and_runs_that_ended_are_due_for_every_worker(self, subject: Subject) -> None:
-        head = await subject.held("a1")
-        await subject.done(append(head, b"failed", status=status("failed"), release=(10, 20)))
+    async def test_attached_runs_are_due_for_a_worker_that_has_tools_for_them(self, subject: Subject) -> None:
         await subject.create("a2", workflow="", attached=True, due=1)
 
-        assert {run.id for run in await subject.store.due(20, [], 10)} == {"a1", "a2"}
+        assert await subject.store.due(20, ["shop"], 10) == []
+        assert [run.id for run in await subject.store.due(20, ["shop", ""], 10)] == ["a2"]
+
+    @proves
+    async def test_a_run_that_ended_is_still_due_for_settling(self, subject: Subject) -> None:
+        head = await subject.held("a1")
+        await subject.done(append(head, b"failed", status=status("failed"), release=(10, 20)))
+
+        assert [run.id for run in await subject.store.due(20, ["desk"], 10)] == ["a1"]
 
     @proves
     async def test_no_more_runs_are_listed_as_due_than_were_asked_for_the_longest_waiting_first(

@@ -61,13 +61,13 @@ class Killing:
         assert (outcomes[":0"], outcomes[":1"]) == ("unknown", "unknown")
 
     @proves
-    async def test_a_killed_run_with_unknown_effects_is_due_for_settling_by_any_worker(self, subject: Subject) -> None:
+    async def test_a_killed_run_with_unknown_effects_is_due_for_settling(self, subject: Subject) -> None:
         head = await subject.held("a1")
         await subject.done(append(head, b"started", effects=[effect(":0", "started")]))
 
         await subject.kill("a1")
 
-        assert [run.id for run in await subject.store.due(99, [], 10)] == ["a1"]
+        assert [run.id for run in await subject.store.due(99, ["desk"], 10)] == ["a1"]
         settling = await subject.claim("a1", "worker-2")
         await subject.done(append(settling, b"confirmed", effects=[effect(":0", None)]))
         assert (await subject.store.run("a1")).status == "killed"

@@ -1,15 +1,16 @@
--- Authoritative: mp_journal and mp_chunks (append-only), mp_inbox, mp_once, mp_switches.
--- Projections, rebuilt from the journal: mp_heads, mp_runs, mp_effects, mp_approvals.
--- Diagnostic: mp_events. Deleting all of it changes nothing.
+-- Every table says what it is, in its own stored text:
+--   authoritative  recovery reads it; nothing else knows what it says
+--   projection     rebuilt from the journal (mp_switches from the store's own, whose run is 0)
+--   diagnostic     deleting all of it changes nothing
 
-CREATE TABLE mp_meta (
+CREATE TABLE mp_meta ( -- authoritative
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- One row an entry, in the order of writing. `previous` is the row of the run's entry before it: a run is read from its
 -- head backwards, so that no index over (run, seq) has to be written for each entry.
-CREATE TABLE mp_journal (
+CREATE TABLE mp_journal ( -- authoritative
     row      INTEGER PRIMARY KEY,
     run      INTEGER NOT NULL,
     seq      INTEGER NOT NULL,
@@ -19,7 +20,7 @@ CREATE TABLE mp_journal (
 ) STRICT;
 
 -- What every append changes, and nothing else: narrow rows keep a hundred runs on two pages.
-CREATE TABLE mp_heads (
+CREATE TABLE mp_heads ( -- projection
     run      INTEGER PRIMARY KEY,
     epoch    INTEGER NOT NULL,
     row      INTEGER NOT NULL,
@@ -29,7 +30,7 @@ CREATE TABLE mp_heads (
     segment  TEXT
 ) STRICT;
 
-CREATE TABLE mp_runs (
+CREATE TABLE mp_runs ( -- projection
     run        INTEGER PRIMARY KEY,
     id         TEXT NOT NULL UNIQUE,
     workflow   TEXT NOT NULL,
@@ -59,7 +60,7 @@ CREATE INDEX mp_runs_parent ON mp_runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX mp_runs_status ON mp_runs (status);
 
 -- Effects that are not started, started or unknown; a settled one leaves.
-CREATE TABLE mp_effects (
+CREATE TABLE mp_effects ( -- projection
     run        INTEGER NOT NULL,
     step       TEXT NOT NULL,
     path       TEXT NOT NULL,
@@ -73,7 +74,7 @@ CREATE TABLE mp_effects (
     PRIMARY KEY (run, step)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE mp_once (
+CREATE TABLE mp_once ( -- authoritative
     tenant  TEXT NOT NULL,
     tool    TEXT NOT NULL,
     value   TEXT NOT NULL,
@@ -86,7 +87,7 @@ CREATE TABLE mp_once (
 ) STRICT, WITHOUT ROWID;
 
 -- Not WITHOUT ROWID: a body of a kilobyte does not fit into a cell of an index page, and each would take a page of its own.
-CREATE TABLE mp_chunks (
+CREATE TABLE mp_chunks ( -- authoritative
     row    INTEGER PRIMARY KEY,
     run    INTEGER NOT NULL,
     digest TEXT NOT NULL,
@@ -95,7 +96,7 @@ CREATE TABLE mp_chunks (
 
 CREATE UNIQUE INDEX mp_chunks_digest ON mp_chunks (run, digest);
 
-CREATE TABLE mp_inbox (
+CREATE TABLE mp_inbox ( -- authoritative
     id         INTEGER PRIMARY KEY,
     run        INTEGER NOT NULL,
     message_id TEXT NOT NULL,
@@ -106,7 +107,7 @@ CREATE TABLE mp_inbox (
 
 CREATE INDEX mp_inbox_waiting ON mp_inbox (run) WHERE taken = 0;
 
-CREATE TABLE mp_switches (
+CREATE TABLE mp_switches ( -- projection
     scope TEXT PRIMARY KEY,
     kind  TEXT NOT NULL,
     why   TEXT NOT NULL,
@@ -114,7 +115,7 @@ CREATE TABLE mp_switches (
     at    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE mp_approvals (
+CREATE TABLE mp_approvals ( -- projection
     id       TEXT PRIMARY KEY,
     run      INTEGER NOT NULL,
     step     TEXT NOT NULL,
@@ -126,7 +127,7 @@ CREATE TABLE mp_approvals (
     by       TEXT
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE mp_workers (
+CREATE TABLE mp_workers ( -- authoritative
     id          TEXT PRIMARY KEY,
     host        TEXT NOT NULL,
     pid         INTEGER NOT NULL,
@@ -135,7 +136,7 @@ CREATE TABLE mp_workers (
     ended_at    INTEGER
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE mp_events (
+CREATE TABLE mp_events ( -- diagnostic
     id   INTEGER PRIMARY KEY,
     run  INTEGER NOT NULL,
     at   INTEGER NOT NULL,
@@ -145,7 +146,7 @@ CREATE TABLE mp_events (
 CREATE INDEX mp_events_run ON mp_events (run, id);
 
 -- A run may be deleted only beside its tombstone, in the same transaction.
-CREATE TABLE mp_tombstones (
+CREATE TABLE mp_tombstones ( -- authoritative
     run INTEGER PRIMARY KEY,
     id  TEXT NOT NULL,
     at  INTEGER NOT NULL,

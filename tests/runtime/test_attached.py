@@ -1,0 +1,252 @@
+"""Attached runs: the host decides what and when, the record says what has been done."""
+
+import asyncio
+
+import pytest
+
+import milepost as mp
+from tests.runtime.stage import Stage, has_entry, names
+
+
+class Outside:
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+def tools_of(outside: Outside) -> dict[str, mp.Tool[[str], str]]:
+    @mp.tool(effect="keyed", key_ttl="1h")
+    async def charge(order: str) -> str:
+        outside.sent.append(f"charge {order}")
+        return f"receipt {order}"
+
+    @mp.tool
+    async def mail(to: str) -> str:
+        outside.sent.append(f"mail {to}")
+        if to == "lost":
+            raise RuntimeError("line broke")
+        if to == "nobody":
+            raise mp.Rejected("no such address")
+        return f"sent {to}"
+
+    @mp.tool(effect="keyed", key_ttl="1h", repeatable=True)
+    async def ping(to: str) -> str:
+        outside.sent.append(f"ping {to}")
+        return f"pong {to}"
+
+    @mp.tool(effect="read")
+    async def look(what: str) -> str:
+        outside.sent.append(f"look {what}")
+        return f"seen {what}"
+
+    @mp.tool(approval=True)
+    async def publish(text: str) -> str:
+        outside.sent.append(f"publish {text}")
+        return "up"
+
+    return {"charge": charge, "mail": mail, "ping": ping, "look": look, "publish": publish}
+
+
+async def test_an_attempt_is_confirmed_and_the_same_id_gives_the_same_outcome(stage: Stage, outside: Outside) -> None:
+    """Requirement 59. Requirement 51. Over a restart of the host."""
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    for _ in range(3):
+        async with app.attach(key="thread-7") as run:
+            assert await run.attempt("call_1", tools["charge"], "o-1") == mp.Confirmed("receipt o-1")
+            assert await run.attempt("call_1", tools["charge"], "o-1") == mp.Confirmed("receipt o-1")
+            assert await run.call("call_2", tools["look"], "x") == "seen x"
+    assert outside.sent == ["charge o-1", "look x"]
+
+
+async def test_a_failed_attempt_is_failed_and_stays_so(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    for _ in range(2):
+        async with app.attach(key="thread-7") as run:
+            assert await run.attempt("call_1", tools["mail"], "nobody") == mp.Failed("no such address")
+            with pytest.raises(mp.StepFailed, match="no such address") as failed:
+                await run.call("call_1", tools["mail"], "nobody")
+            assert failed.value.path == "@call_1"
+    assert outside.sent == ["mail nobody"]
+
+
+async def test_what_must_wait_is_returned_by_attempt_and_raised_by_call(stage: Stage, outside: Outside) -> None:
+    """Requirement 46. It never looks like a failure to the host."""
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        waiting = await run.attempt("call_1", tools["mail"], "lost")
+        assert isinstance(waiting, mp.Waiting)
+        assert waiting.reason == "unknown"
+        assert f"milepost resolve {run.id}" in waiting.ask
+        with pytest.raises(mp.Parked) as parked:
+            await run.call("call_1", tools["mail"], "lost")
+        assert parked.value.waiting.reason == "unknown"
+        assert await run.attempt("call_2", tools["charge"], "o-1") == mp.Confirmed("receipt o-1")
+        await app.resolve(run.id, "@call_1", mp.happened("sent lost"), by="bo", why="looked")
+    async with app.attach(key="thread-7") as run:
+        assert await run.attempt("call_1", tools["mail"], "lost") == mp.Confirmed("sent lost")
+    assert outside.sent == ["mail lost", "charge o-1"]
+
+
+async def test_an_approval_is_waited_for_across_attachments(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        waiting = await run.attempt("call_1", tools["publish"], "news")
+        assert isinstance(waiting, mp.Waiting)
+        assert waiting.reason == "approval"
+        await app.approve((await app.inspect.approvals())[0].id, by="ann")
+    async with app.attach(key="thread-7") as run:
+        assert await run.attempt("call_1", tools["publish"], "news") == mp.Confirmed("up")
+    assert outside.sent == ["publish news"]
+
+
+async def test_a_new_id_with_equal_arguments_parks_unless_the_tool_is_repeatable(
+    stage: Stage, outside: Outside
+) -> None:
+    """Requirement 47. The host has probably forgotten what it did."""
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        await run.attempt("call_1", tools["charge"], "o-1")
+        again = await run.attempt("call_2", tools["charge"], "o-1")
+        assert isinstance(again, mp.Waiting)
+        assert "call_1" in again.ask
+        assert await run.attempt("call_3", tools["charge"], "o-2") == mp.Confirmed("receipt o-2")
+        assert await run.attempt("call_4", tools["ping"], "x") == mp.Confirmed("pong x")
+        assert await run.attempt("call_5", tools["ping"], "x") == mp.Confirmed("pong x")
+        await run.checkpoint()
+        still = await run.attempt("call_6", tools["charge"], "o-1")
+        assert isinstance(still, mp.Waiting)
+    assert outside.sent == ["charge o-1", "charge o-2", "ping x", "ping x"]
+
+
+async def test_a_recorded_id_with_another_tool_or_arguments_diverges(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    for checkpoint in (False, True):
+        key = f"thread-{checkpoint}"
+        async with app.attach(key=key) as run:
+            await run.attempt("call_1", tools["charge"], f"o-{checkpoint}")
+            if checkpoint:
+                await run.checkpoint()
+        async with app.attach(key=key) as run:
+            with pytest.raises(mp.Diverged):
+                await run.attempt("call_1", tools["charge"], "o-other")
+        async with app.attach(key=key) as run:
+            with pytest.raises(mp.Diverged):
+                await run.attempt("call_1", tools["ping"], "x")
+    assert outside.sent == ["charge o-False", "charge o-True"]
+
+
+async def test_a_checkpoint_is_made_after_a_hundred_steps_and_recovery_reads_only_what_follows(
+    stage: Stage, outside: Outside
+) -> None:
+    """Requirement 62. Requirement 85."""
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="long") as run:
+        for n in range(105):
+            await run.attempt(f"call_{n}", tools["look"], str(n))
+        assert (await names(app, run.id)).count("checkpointed") == 1
+        tail = await app._need_engine().store.tail(run.id)
+        assert len(tail.entries) < 20
+    async with app.attach(key="long") as run:
+        assert await run.attempt("call_3", tools["look"], "3") == mp.Confirmed("seen 3")
+        assert await run.attempt("call_104", tools["look"], "104") == mp.Confirmed("seen 104")
+    assert len(outside.sent) == 105
+
+
+async def test_an_attached_run_that_is_finished_is_done_with_its_result(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        await run.attempt("call_1", tools["charge"], "o-1")
+        await run.finish({"ok": True})
+    async with app.client():
+        handle = app.handle(run.id)
+        assert (await handle.status()).status == "done"
+        assert await handle.result(timeout="5s") == {"ok": True}
+
+
+async def test_a_run_is_held_by_one_host_at_a_time(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    other = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        with pytest.raises(mp.RunHeld, match="alive"):
+            async with other.attach(key="thread-7"):
+                raise AssertionError("never entered")
+        async with other.attach(key="thread-8") as elsewhere:
+            assert elsewhere.id != run.id
+    async with other.attach(key="thread-7") as again:
+        assert again.id == run.id
+
+
+async def test_a_worker_settles_what_an_attached_run_left_unknown(stage: Stage) -> None:
+    sent: list[str] = []
+
+    @mp.tool(effect="queryable", visible_within="1s")
+    async def charge(order: str) -> str:
+        sent.append(order)
+        raise RuntimeError("line broke")
+
+    asked: list[str] = []
+
+    @charge.reconcile
+    async def find(order: str) -> mp.Finding[str]:
+        asked.append(order)
+        return mp.happened("receipt") if len(asked) > 1 else mp.still_unknown(ask_again="5s")
+
+    app = mp.App(stage.url, tools=[charge], clock=stage.clock)
+    async with app.attach(key="thread-7") as run:
+        waiting = await run.attempt("call_1", charge, "o-1")
+        assert isinstance(waiting, mp.Waiting)
+        assert waiting.reason == "unknown"
+    stage.clock.advance("5s")
+    async with app:
+        await has_entry(app, run.id, "effect_confirmed")
+    async with app.attach(key="thread-7") as run:
+        assert await run.attempt("call_1", charge, "o-1") == mp.Confirmed("receipt")
+    assert sent == ["o-1"]
+
+
+async def test_calls_of_one_host_may_run_at_once(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        got = await asyncio.gather(*(run.attempt(f"c{n}", tools["charge"], f"o-{n}") for n in range(5)))
+        assert got == [mp.Confirmed(f"receipt o-{n}") for n in range(5)]
+
+
+async def test_an_unlisted_tool_fails_in_an_attached_run_too(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=[tools["look"]])
+    async with app.attach(key="thread-7") as run:
+        outcome = await run.attempt("call_1", tools["charge"], "o-1")
+        assert isinstance(outcome, mp.Failed)
+        assert "not listed" in outcome.why
+    assert outside.sent == []
+
+
+async def test_authority_and_budget_hold_for_an_attached_run(stage: Stage) -> None:
+    @mp.tool(effect="keyed", key_ttl="1h", scopes=["pay"], cost={"usd": 2})
+    async def pay(order: str) -> str:
+        return f"receipt {order}"
+
+    app = mp.App(stage.url, tools=[pay])
+    async with app.attach(key="a", authority=mp.Authority("bot", scopes=["pay"]), budget={"usd": 2}) as run:
+        assert await run.attempt("1", pay, "o-1") == mp.Confirmed("receipt o-1")
+        poor = await run.attempt("2", pay, "o-2")
+        assert isinstance(poor, mp.Waiting)
+        assert poor.reason == "budget"
+    async with app.attach(key="b") as run:
+        bare = await run.attempt("1", pay, "o-3")
+        assert isinstance(bare, mp.Waiting)
+        assert bare.reason == "authority"
