@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -16,12 +17,14 @@ import apsw
 import milepost as mp
 from tests.crash.desk import FOLDER, WORLD, ship, store_of
 from tests.crash.world import point
+from tests.polling import eventually
 
 STOP_BEFORE_SENDING = "STOP_BEFORE_SENDING"
 STAYS = "STAYS"  # then the process stays when its app has closed, as a program that goes on with something else
 CLOSED = FOLDER / "closed"
 DRAINING = FOLDER / "draining"
 GO = FOLDER / "go"
+LEASE = "SELECT lease_until FROM mp_workers WHERE pid = ?"
 STARTED = "SELECT 1 FROM mp_effects WHERE tool = 'press' AND outcome = 'started'"
 
 
@@ -67,8 +70,7 @@ async def _held(door: str) -> mp.Finding[str]:
 def grip(call: mp.Call, door: str) -> str:
     """Wait in a thread until the test says go, and only then apply."""
     (FOLDER / "gripping").touch()
-    while not GO.exists():
-        time.sleep(0.005)
+    eventually(GO.exists, within_s=60)
     WORLD.apply("grip", call.key, call.attempt, {"door": door})
     return f"{door} gripped"
 
@@ -139,7 +141,7 @@ def fleet_of(folder: Path, lease: str = "30s") -> mp.App:
 
 
 def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection | None = None) -> None:
-    """Stop this process as soon as a `started` is durable; once awake, keep the loop blocked for a moment."""
+    """Stop this process once a `started` is durable; awake again, let the thread that renews the lease go first."""
     try:
         store = store or apsw.Connection(str(FOLDER / "store.db"), flags=apsw.SQLITE_OPEN_READWRITE)
         found = list(store.execute(STARTED))
@@ -148,9 +150,15 @@ def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection | None = None)
         return
     if found:
         os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(0.5)  # the thread that renews the lease runs before the loop does
+        eventually(partial(is_renewed, store), saying="the lease was renewed before the loop took its next turn")
         return
     loop.call_soon(watch, loop, store)
+
+
+def is_renewed(store: apsw.Connection) -> bool:
+    """Whether this worker's lease lasts, as the store has it."""
+    ((until,),) = store.execute(LEASE, (os.getpid(),)).fetchall()
+    return int(str(until)) > time.time_ns() // 1_000_000
 
 
 def drain(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

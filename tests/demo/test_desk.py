@@ -51,7 +51,10 @@ def find_troubles() -> Met:
     """The first seed under which each trouble is met by a ticket that meets no other."""
     for seed in count(1):
         refunds = meeting(seed, "refund", Fault.LOST_ANSWER, Fault.NONE)
-        lost, never = meeting(seed, "voucher", Fault.LOST_ANSWER), meeting(seed, "voucher", Fault.ERROR_BEFORE, Fault.NONE)
+        lost, never = (
+            meeting(seed, "voucher", Fault.LOST_ANSWER),
+            meeting(seed, "voucher", Fault.ERROR_BEFORE, Fault.NONE),
+        )
         refused = [t for t in load_tickets() if t.label == "refuse" and mail_behaviour(seed, t.id, 1).drops]
         if refunds and lost and never and refused:
             return Met(seed, refunds[0], lost[0], never[0], refused[0])

@@ -12,8 +12,9 @@ from tests.demo.test_show import OUTCOME, PLAN, RECORD, TALLY
 REFUND = Held("T-003", "aa", "pay/refund#1", "refund", "two were found")
 
 
-def with_line(**changes: int) -> Outcome:
-    return replace(OUTCOME, tally=Tally((replace(TALLY.lines[0], **changes), *TALLY.lines[1:])))
+def with_line(*, duplicates: int = 0, lost: int = 0, wrong: int = 0) -> Outcome:
+    line = replace(TALLY.lines[0], duplicates=duplicates, lost=lost, wrong=wrong)
+    return replace(OUTCOME, tally=Tally((line, *TALLY.lines[1:])))
 
 
 def test_a_demo_that_showed_what_it_was_to_show_has_no_problem() -> None:

@@ -27,7 +27,12 @@ HELD = (
     Held("T-002", "fedcba9876543210", "answer/send_mail#1", "mail", "the line broke"),
 )
 RECORD = Record(
-    unknown=11, reconciled=9, held=HELD, stuck=(), damaged=(), done={"refund": frozenset({"T-001"}), "mail": frozenset()}
+    unknown=11,
+    reconciled=9,
+    held=HELD,
+    stuck=(),
+    damaged=(),
+    done={"refund": frozenset({"T-001"}), "mail": frozenset()},
 )
 KILLS = [Kill(1, 0.5, on_effect=True), Kill(2, 0.5, on_effect=False)]
 REPORT = Report(steps=40, kills=KILLS, first_steps=[0.25, 0.75, 0.35], seconds=12.34)
@@ -84,15 +89,14 @@ def test_each_mail_that_waits_comes_with_the_commands_to_look_at_it_and_to_settl
     lines = [line.strip() for line in printed(OUTCOME)]
     commands = [shlex.split(line) for line in lines if line.startswith(("milepost", "export"))]
 
+    happened = ["--happened", "null", "--why", "it is in the ledger"]
+    did_not = ["--did-not-happen", "--why", "no mail in the ledger"]
     assert commands == [
         ["export", f"MILEPOST_STORE={Path('kept').resolve()}/desk.db"],
         ["milepost", "show", "01234567"],
-        *[
-            ["milepost", "resolve", "01234567", "answer/send_mail#1"]
-            + ["--happened", "null", "--why", "it is in the ledger"]
-        ],
+        ["milepost", "resolve", "01234567", "answer/send_mail#1", *happened],
         ["milepost", "show", "fedcba98"],
-        *[["milepost", "resolve", "fedcba98", "answer/send_mail#1", "--did-not-happen", "--why", "no mail in the ledger"]],
+        ["milepost", "resolve", "fedcba98", "answer/send_mail#1", *did_not],
     ]
     assert lines.index("T-001: the mail arrived") < lines.index("T-002: the mail never arrived")
     assert "Then let the desk go on: milepost demo --finish kept" in lines

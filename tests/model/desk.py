@@ -64,7 +64,7 @@ class Put(NamedTuple):
     entries: tuple[bytes, ...]
     scopes: tuple[str, ...] = ()
     once: tuple[str, ...] | None = None
-    settles: tuple[tuple[str, str | None, bytes | None], ...] = ()
+    settles: tuple[tuple[str, str, str | None, bytes | None], ...] = ()
     taken: tuple[int, ...] = ()
     lease: int | None = None
     release: tuple[int, int | None] | None = None
@@ -364,7 +364,7 @@ def _put(append: Append) -> Put:
         tuple(append.entries),
         append.scopes,
         None if once is None else (once.value, once.step, once.digest),
-        tuple((settled.value, settled.outcome, settled.result) for settled in append.once_settled),
+        tuple((settled.value, settled.step, settled.outcome, settled.result) for settled in append.once_settled),
         tuple(append.taken),
         None if append.lease is None else append.lease[1],
         append.release,

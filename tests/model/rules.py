@@ -135,7 +135,7 @@ class Rules:
             effect
             for row in state.rows
             for effect in row.record.state.effects()
-            if effect.attempt and not (effect.outcome == "failed" and effect.final)
+            if effect.attempt and not (effect.outcome == "failed" and (effect.final or row.record.state.ended))
         ]
         if len(holders) > 1:
             raise Violation("a business identity is started by two runs")

@@ -55,9 +55,9 @@ class Store:
                 named = (state.rows[holder.run].record.state.run, *holder[1:])
                 return state, ("once", *named)
             once[value] = Claimed(run, step, digest, "started", None)
-        for value, outcome, result in put.settles:
+        for value, step, outcome, result in put.settles:
             holder = once.get(value)
-            if holder is not None and holder.run == run:
+            if holder is not None and (holder.run, holder.step) == (run, step):
                 if outcome is None:
                     del once[value]
                 else:
@@ -93,7 +93,9 @@ class Store:
         epoch = rules.next_epoch(before.epoch)
         stopped = e.RunStopped(at=state.now, status="killed", code="killed", why="", epoch=epoch, unknown=left)
         row = self.write(row, (codec.encode(stopped),))
-        return state.with_row(run, row._replace(owner=None, due=state.now if left else None))
+        steps = {effect.step for effect in before.effects() if effect.outcome == "failed" and effect.attempt}
+        once = tuple((value, holder) for value, holder in state.once if holder.run != run or holder.step not in steps)
+        return state.with_row(run, row._replace(owner=None, due=state.now if left else None))._replace(once=once)
 
     @staticmethod
     def deliver(state: State, run: int, name: str, body: bytes) -> State:

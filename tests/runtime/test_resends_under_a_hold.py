@@ -45,5 +45,3 @@ async def test_a_cancelled_run_whose_resend_a_hold_refuses_rests_until_the_hold_
 
     assert waiting.until is not None
     assert ended.waiting is None
-
-

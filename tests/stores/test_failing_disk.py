@@ -1,6 +1,5 @@
 """A commit that raises is unknown: the store writes no more, and whoever opens the file next reads what is true."""
 
-import os
 import resource
 import subprocess
 import sys
@@ -20,7 +19,7 @@ def appended(place: Path, *strace: str) -> tuple[int, list[str], str]:
     before = ["strace", "-f", "-o", str(trace), *strace] if strace else []
     done = subprocess.run(
         [*before, sys.executable, "-m", "tests.stores.appending", str(place), "a1", str(APPENDS)],
-        input="go\ngo\n", capture_output=True, text=True, check=False, timeout=60,
+        input="go\n" * APPENDS, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     return done.returncode, done.stdout.split("\n"), trace.read_text() if strace else ""
 
@@ -40,47 +39,49 @@ def assert_stopped_and_read_back(place: Path, code: int, said: list[str]) -> Non
     assert b"after" not in bodies
 
 
-def syncs(place: Path) -> int:
-    """Return how many commits of an undisturbed process reach the disk."""
-    code, said, trace = appended(place, "-e", "trace=fdatasync")
+def call_before(place: Path, call: str, append: int) -> int:
+    """Return which system call of this name is the last one before an undisturbed process says an append is durable."""
+    code, said, trace = appended(place, "-e", f"trace={call},write")
     assert (code, durable(said)) == (0, APPENDS)
-    return trace.count("fdatasync(")
+    return trace[: trace.index(f"wrote {append}")].count(f"{call}(")
 
 
-@pytest.mark.parametrize("from_last", [1, 5, APPENDS - 1])
-def test_a_sync_that_fails_stops_the_store_for_good(stores: SqlitePlace, tmp_path: Path, from_last: int) -> None:
+def failing(place: Path, call: str, error: str, when: str) -> tuple[int, list[str]]:
+    """Run a process whose system calls fail; return its exit code and what it said."""
+    code, said, trace = appended(place, "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}")
+    assert "(INJECTED)" in trace
+    return code, said
+
+
+@pytest.mark.parametrize("append", [0, 7, APPENDS - 1])
+def test_a_sync_that_fails_stops_the_store_for_good(stores: SqlitePlace, tmp_path: Path, append: int) -> None:
     """Requirement 12."""
-    count = syncs(tmp_path / "counted.db")
+    number = call_before(tmp_path / "counted.db", "fdatasync", append)
 
-    code, said, trace = appended(
-        stores.path, "-e", "trace=fdatasync", "-e", f"inject=fdatasync:error=EIO:when={count - from_last}"
-    )
+    code, said = failing(stores.path, "fdatasync", "EIO", str(number))
 
-    assert trace.count("(INJECTED)") == 1
-    assert durable(said) < APPENDS
+    assert durable(said) == append
     assert_stopped_and_read_back(stores.path, code, said)
 
 
 def test_a_full_disk_refuses_the_commit_and_nothing_is_lost(stores: SqlitePlace, tmp_path: Path) -> None:
-    _, _, counted = appended(tmp_path / "counted.db", "-e", "trace=pwrite64")
-    writes = counted.count("pwrite64(")
+    number = call_before(tmp_path / "counted.db", "pwrite64", 5)
 
-    code, said, trace = appended(
-        stores.path, "-e", "trace=pwrite64", "-e", f"inject=pwrite64:error=ENOSPC:when={writes // 2}+"
-    )
+    code, said = failing(stores.path, "pwrite64", "ENOSPC", f"{number}+")
 
-    assert "(INJECTED)" in trace
+    assert durable(said) == 5
     assert_stopped_and_read_back(stores.path, code, said)
 
 
-def test_after_the_disk_has_room_again_the_run_goes_on(stores: SqlitePlace) -> None:
-    appended(stores.path, "-e", "trace=pwrite64", "-e", "inject=pwrite64:error=ENOSPC:when=40+")
-    before, _ = chain_of(stores.path, "a1")
+@pytest.mark.parametrize("call", ["pwrite64", "fdatasync"])
+def test_a_store_that_could_not_be_made_is_made_the_next_time(stores: SqlitePlace, call: str) -> None:
+    code, said = failing(stores.path, call, "ENOSPC" if call == "pwrite64" else "EIO", "2+")
+    assert (code, said) == (1, [""])
 
-    code, said, _ = appended(stores.path.with_name("other.db"))
+    code, said, _ = appended(stores.path)
 
     assert (code, durable(said)) == (0, APPENDS)
-    assert chain_of(stores.path, "a1")[0] == before
+    assert len(chain_of(stores.path, "a1")[0]) == 2 + 2 * APPENDS
 
 
 def test_a_file_that_may_not_grow_any_more_refuses_the_commit(stores: SqlitePlace) -> None:
@@ -89,7 +90,7 @@ def test_a_file_that_may_not_grow_any_more_refuses_the_commit(stores: SqlitePlac
 
     done = subprocess.run(  # noqa: PLW1509  nothing else runs in this process between fork and exec
         [sys.executable, "-m", "tests.stores.appending", str(stores.path), "a1", "2000"],
-        input="go\ngo\n", capture_output=True, text=True, check=False, timeout=60, preexec_fn=limit, env=os.environ,
+        input="go\n" * 200, capture_output=True, text=True, check=False, timeout=60, preexec_fn=limit,
     )  # fmt: skip
 
     said = done.stdout.split("\n")

@@ -9,6 +9,7 @@ whose tool and arguments equal an earlier effect parks: the host has probably fo
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -203,7 +204,7 @@ class _Call(Step[Any]):
 async def attach(engine: Engine, key: str, authority: Granted, budget: Amounts) -> HostRun:
     """Begin the attached run that `key` names, or take it up, under the next epoch. Raises RunHeld, Damaged."""
     new = starting.new_run(
-        engine, None, b"null", run_id=engine.clock.uuid().hex[:20], key=key, authority=authority, budget=budget
+        engine, None, b"null", run_id=uuid.uuid4().hex[:20], key=key, authority=authority, budget=budget
     )
     created = await engine.writer.durable(Create(new))
     row = await _unheld(engine, created.id)

@@ -220,8 +220,8 @@ def _cancelled_before_send(session: Session, step: ToolStep, number: int, starte
     _unsent(session, effect, number, "cancelled before it was sent")
 
 
-def _unsent(session: Session, effect: Effect, number: int, why: str) -> None:
-    """Record that an attempt of ours was never sent; it says nothing about the provider, and costs no try."""
+def _unsent(session: Session, effect: Effect, number: int, why: str, again_ms: int | None = 0) -> None:
+    """Record that an attempt was never sent. It is made again after `again_ms`; None: not any more."""
     now = session.engine.clock.now()
     saw = (effect, number, "not_sent", b"null", why)
     if gates.earlier_unsettled(effect, number):
@@ -229,7 +229,13 @@ def _unsent(session: Session, effect: Effect, number: int, why: str) -> None:
         session.put(settled, saw=saw)
         return
     failed = e.EffectFailed(
-        at=now, step=effect.step, attempt=number, why=why, reason="not_sent", final=False, retry_at=now
+        at=now,
+        step=effect.step,
+        attempt=number,
+        why=why,
+        reason="not_sent",
+        final=again_ms is None,
+        retry_at=None if again_ms is None else now + again_ms,
     )
     session.put(failed, saw=saw)
 
@@ -253,16 +259,15 @@ async def send(
     if session.dropped is not None:
         session.evidence(effect, number, "not_sent", why="the run was lost before it was sent")
         raise session.dropped
-    lapsed = lapses is not None and lapses != engine.lapses
-    if lapsed or not may_send(engine.lease_until, engine.clock.now()):
-        # Where somebody took the run meanwhile this append is refused, and what it says goes to the inbox. Where
-        # nobody did
-        # the run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
-        _unsent(session, effect, number, "the lease had lapsed before it was sent")
-        return
-    doubted = any(not attempt.settled for attempt in effect.doubt.attempts if attempt.number < number)
-    if doubted and not may_resend(tool.facts, effect.doubt.attempts, engine.clock.now()):
-        _unsent(session, effect, number, "its key may have expired before it was sent")
+    now, why = engine.clock.now(), ""
+    if (lapses is not None and lapses != engine.lapses) or not may_send(engine.lease_until, now):
+        # Where somebody took the run, this append is refused, and what it says goes to the inbox. Where nobody did, the
+        # run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
+        why = "the lease had lapsed before it was sent"
+    elif any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1]):
+        why = "" if may_resend(tool.facts, effect.doubt.attempts, now) else "its key may have expired by now"
+    if why:
+        _unsent(session, effect, number, why)
         return
     call = call_for(session, step, effect.key, number)
     try:
@@ -342,22 +347,8 @@ def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: N
     if session.dropped is not None:
         session.evidence(effect, number, "not_sent", why=error.why)
         return
-    now = session.engine.clock.now()
-    if gates.earlier_unsettled(effect, number):
-        settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="not_sent", why=error.why)
-        session.put(settled, saw=(effect, number, "not_sent", b"null", error.why))
-        return
     delay = step.tool.retry.delay_ms(number, session.engine.clock.chance(), floor_ms=gates.asked_delay(error))
-    failed = e.EffectFailed(
-        at=now,
-        step=effect.step,
-        attempt=number,
-        why=error.why,
-        reason="not_sent",
-        final=delay is None,
-        retry_at=None if delay is None else now + delay,
-    )
-    session.put(failed, saw=(effect, number, "not_sent", b"null", error.why))
+    _unsent(session, effect, number, error.why, delay)
 
 
 def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call | None) -> None:
@@ -461,7 +452,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=msgspec.Raw(data))
         done.append(confirmed)
         if once is not None:
-            settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", data))
+            settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", data, step.id))
         return [encode(confirmed)]
 
     started = _started(session, step, effect, number)

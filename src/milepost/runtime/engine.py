@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 import traceback
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
@@ -106,7 +107,8 @@ class Engine:
         for kind, factory in self._factories.items():
             self._resources[kind] = await self._opened.enter_async_context(factory())
         now = self.clock.now()
-        self.worker = f"{socket.gethostname()}-{os.getpid()}-{self.clock.uuid().hex[:8]}"
+        # Not the clock's: a clock that a test brings may give the same ids again, and two workers must never be one.
+        self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         locks.clear(self.store.place)
         locks.hold(self.store.place, self.worker)
         self.lease_until = now + self.lease_ms

@@ -165,6 +165,8 @@ class Session:
         state, bodies, rows, settled = self.state, [], [], []
         self._fresh = True
         for entry in entries:
+            if type(entry) in _LEAVING:
+                settled.extend(self._let_go(entry))
             state.apply(entry)
             bodies.append(codec.encode(entry))
             row = _ROWS.get(type(entry))
@@ -185,8 +187,19 @@ class Session:
         value = effect.once or ""
         if effect.outcome == "confirmed":
             result = None if effect.result is None else bytes(effect.result)
-            return [OnceSettled(self.tenant, effect.tool, value, "confirmed", result)]
-        return [OnceSettled(self.tenant, effect.tool, value, None)]
+            return [OnceSettled(self.tenant, effect.tool, value, "confirmed", result, effect.step)]
+        return [OnceSettled(self.tenant, effect.tool, value, None, None, effect.step)]
+
+    def _let_go(self, entry: e.Entry) -> list[OnceSettled]:
+        """Return the identities that an entry sets free: of effects that failed, and that it leaves behind for good."""
+        if type(entry) is e.RunStopped and entry.status == "blocked":
+            return []
+        failed = [
+            effect
+            for effect in self.state.effects()
+            if effect.once is not None and effect.outcome == "failed" and not effect.final and effect.attempt
+        ]
+        return [released for effect in failed if not effect.contradicted for released in self._settle_once(effect)]
 
     def _refused(self, error: Exception) -> None:
         self.drop(error)
@@ -444,6 +457,9 @@ def _row(effect: Effect) -> EffectRow:
         effect.doubt.person or None,
     )
 
+
+# What ends a visit or a run, or begins the visit anew: what failed before it is not tried again under the same key.
+_LEAVING = frozenset({e.Checkpointed, e.RunDone, e.RunStopped, e.SegmentFailed, e.Retried})
 
 _ROWS: dict[type[e.Entry], Callable[[Effect], EffectRow]] = dict.fromkeys(
     (

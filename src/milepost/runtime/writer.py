@@ -113,16 +113,19 @@ class Writer:
         try:
             answers = self._store.commit_now([operation for operation, _, _ in batch])
         except StoreBusy:
-            self._queue = batch  # nothing was written; the writer tries again, and counts
-            self._hurry()
+            self._give_back(batch)  # nothing was written; the writer tries again, and counts
         except StoreError as error:
             self._fail(error, batch)
         else:
             if answers is None:
-                self._queue = batch
-                self._hurry()
+                self._give_back(batch)
             else:
                 self._answer(batch, answers)
+
+    def _give_back(self, batch: list[Queued]) -> None:
+        self._queue = batch
+        self.turn -= 1  # it was not taken after all: what a session counts by turns is still to be written
+        self._hurry()
 
     def _take(self) -> list[Queued]:
         batch, self._queue = self._queue, []

@@ -68,13 +68,14 @@ class Once:
 
 @dataclass(slots=True)
 class OnceSettled:
-    """What became of a claimed identity: `outcome` None releases it."""
+    """What became of a claimed identity: `outcome` None releases it. `step`, where given, must have claimed it."""
 
     tenant: str
     tool: str
     value: str
     outcome: str | None
     result: bytes | None = None
+    step: str = ""
 
 
 @dataclass(slots=True)

@@ -46,8 +46,8 @@ class Plan:
     patience: float = 0.4
     linger: tuple[float, float] = (0.02, 0.12)
     warm_up: float = 6.0
-    killing_time: float = 50.0
-    whole_time: float = 110.0
+    killing_time: float = 90.0
+    whole_time: float = 180.0
     most_crashes: int = 3
 
 

@@ -1,7 +1,9 @@
 """The transaction that a `transactional` tool sees: the store's own, denied the store's own tables.
 
-The tool's statements and its outcome commit together, so its effect can never be unknown. What it may not do: touch a
-table whose name begins with `mp_`, begin or end a transaction, attach files, or change pragmas.
+The tool's statements and its outcome commit together, so its effect can never be unknown. What it may not do: touch or
+make anything whose name begins with `mp_`, make temporary things (they outlive the transaction, and hide what has the
+same name), begin or end a transaction, attach files, or change pragmas. What no authorizer sees is a conflict clause that
+rolls the whole transaction back: the batch is then written again without that tool.
 """
 
 from __future__ import annotations
@@ -15,22 +17,12 @@ from milepost.errors import Rejected
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TABLE_FIRST = {
-    apsw.SQLITE_INSERT,
-    apsw.SQLITE_UPDATE,
-    apsw.SQLITE_DELETE,
-    apsw.SQLITE_READ,
-    apsw.SQLITE_CREATE_TABLE,
-    apsw.SQLITE_DROP_TABLE,
-}
-_TABLE_SECOND = {
-    apsw.SQLITE_ALTER_TABLE,
-    apsw.SQLITE_CREATE_INDEX,
-    apsw.SQLITE_CREATE_TRIGGER,
-    apsw.SQLITE_DROP_INDEX,
-    apsw.SQLITE_DROP_TRIGGER,
-}
+_COLUMN_SECOND = {apsw.SQLITE_READ, apsw.SQLITE_UPDATE}
 _NEVER = {
+    apsw.SQLITE_CREATE_TEMP_INDEX,
+    apsw.SQLITE_CREATE_TEMP_TABLE,
+    apsw.SQLITE_CREATE_TEMP_TRIGGER,
+    apsw.SQLITE_CREATE_TEMP_VIEW,
     apsw.SQLITE_TRANSACTION,
     apsw.SQLITE_SAVEPOINT,
     apsw.SQLITE_ATTACH,
@@ -42,10 +34,9 @@ _NEVER = {
 def _authorize(
     operation: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
 ) -> int:
-    table = first if operation in _TABLE_FIRST else second if operation in _TABLE_SECOND else None
-    if operation in _NEVER or (table is not None and table.lower().startswith("mp_")):
-        return apsw.SQLITE_DENY
-    return apsw.SQLITE_OK
+    names = (first,) if operation in _COLUMN_SECOND else (first, second)
+    ours = any(name is not None and name.lower().startswith("mp_") for name in names)
+    return apsw.SQLITE_DENY if ours or operation in _NEVER else apsw.SQLITE_OK
 
 
 class GuardedTx:
@@ -62,6 +53,9 @@ class GuardedTx:
         """
         if self._connection is None:
             msg = "the transaction ended when the tool returned"
+            raise Rejected(msg)
+        if not self._connection.in_transaction:
+            msg = "an earlier statement rolled the transaction back"
             raise Rejected(msg)
         self._connection.authorizer = _authorize
         try:

@@ -73,10 +73,16 @@ INSERT INTO mp_once (tenant, tool, value, run, step, digest, outcome) VALUES (?,
 ON CONFLICT DO NOTHING;
 
 -- name: settle_once
-UPDATE mp_once SET outcome = ?, result = ? WHERE tenant = ? AND tool = ? AND value = ? AND run = ?;
+UPDATE mp_once SET outcome = ?, result = ?
+WHERE tenant = ? AND tool = ? AND value = ? AND run = ? AND (?7 = '' OR step = ?7);
 
 -- name: release_once
-DELETE FROM mp_once WHERE tenant = ? AND tool = ? AND value = ? AND run = ?;
+DELETE FROM mp_once WHERE tenant = ? AND tool = ? AND value = ? AND run = ? AND (?5 = '' OR step = ?5);
+
+-- What failed did not happen, and a run that ended does not start it again.
+-- name: release_failed
+DELETE FROM mp_once WHERE run = ?1
+    AND step IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome = 'failed' AND attempt > 0);
 
 -- name: once_of
 SELECT mp_runs.id, mp_once.step, mp_once.digest, mp_once.outcome, mp_once.result

@@ -36,7 +36,7 @@ from milepost.stores.api import (
 )
 from milepost.stores.sqlite import health
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
-from milepost.stores.sqlite.writing import Batch, Recount
+from milepost.stores.sqlite.writing import Batch, Recount, RolledBack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,17 +108,25 @@ class SqliteStore:
         return answers
 
     def _write(self, operations: Sequence[Operation]) -> tuple[Batch, list[Any]]:
+        refused: list[Operation] = []
+        while True:
+            try:
+                return self._transact(operations, refused)
+            except RolledBack as error:
+                refused.append(error.append)
+
+    def _transact(self, operations: Sequence[Operation], refused: Sequence[Operation]) -> tuple[Batch, list[Any]]:
         writer = self._writer
         writer.execute("BEGIN IMMEDIATE").fetchall()
         try:
-            batch = Batch(writer, self.id)
+            batch = Batch(writer, self.id, refused)
             if all(type(operation) is Append for operation in operations):
                 try:
                     batch.together(cast("Sequence[Append]", operations))
                 except Recount:
                     writer.execute("ROLLBACK").fetchall()
                     writer.execute("BEGIN IMMEDIATE").fetchall()
-                    batch = Batch(writer, self.id)
+                    batch = Batch(writer, self.id, refused)
                     return batch, [batch.alone(operation) for operation in operations]
                 return batch, [None] * len(operations)
             answers: list[Any] = []

@@ -17,7 +17,7 @@ from milepost.core import append as rules
 from milepost.core.chain import genesis, link
 from milepost.core.codec import encode
 from milepost.core.entries import SwitchLifted, SwitchSet
-from milepost.errors import EpochLost, MilepostError, UnknownRun
+from milepost.errors import EpochLost, MilepostError, Rejected, UnknownRun
 from milepost.stores.api import (
     Append,
     Claim,
@@ -54,6 +54,14 @@ class Recount(Exception):
     """The optimistic try does not add up: redo one by one."""
 
 
+class RolledBack(Exception):
+    """A transactional tool's statement took the whole transaction back, with all that stood before it in the batch."""
+
+    def __init__(self, append: Append) -> None:
+        super().__init__()
+        self.append = append
+
+
 class Moved:
     """Where a run's chain ends after what was written so far, and the head in memory that will be moved there."""
 
@@ -84,9 +92,10 @@ class Rows:
 class Batch:
     """Writes one batch through a connection that is inside a transaction."""
 
-    def __init__(self, connection: apsw.Connection, store_id: str) -> None:
+    def __init__(self, connection: apsw.Connection, store_id: str, refused: Sequence[Operation] = ()) -> None:
         self.connection = connection
         self.store_id = store_id
+        self.refused = refused
         self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
         self._switches: dict[str, Switch] | None = None
@@ -198,7 +207,7 @@ class Batch:
         run = self.connection.executemany
         head = append.head
         for settled in append.once_settled:
-            key = (settled.tenant, settled.tool, settled.value, head.run)
+            key = (settled.tenant, settled.tool, settled.value, head.run, settled.step)
             if settled.outcome is None:
                 run(SQL["release_once"], [key])
             else:
@@ -237,6 +246,8 @@ class Batch:
 
     def alone(self, operation: Operation) -> Any:
         """Perform one operation in a savepoint; return its answer, or the error that refused it."""
+        if any(operation is one for one in self.refused):
+            return Rejected("a statement of it rolled the whole transaction back: use OR ABORT or OR FAIL")
         self.connection.execute("SAVEPOINT operation").fetchall()
         kept, row = dict(self.moved), self._next_row
         try:
@@ -285,6 +296,8 @@ class Batch:
                 entries.extend(append.work(tx))
             finally:
                 tx.end()
+                if not self.connection.in_transaction:
+                    raise RolledBack(append)
         self._number(append, entries, rows)
         self._project(append, rows)
         if append.once is not None:
@@ -427,6 +440,7 @@ class Batch:
                 continue
             self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
+            self.connection.execute(SQL["release_failed"], (run,)).fetchall()
             due = kill.at if open_paths else None
             self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
             killed.runs.append(str(run_id))
