@@ -2,7 +2,15 @@
 
 import pytest
 
-from milepost.core.append import claim_lost, epoch_lost, identity_taken, may_be_killed, next_epoch, switched_off
+from milepost.core.append import (
+    claim_lost,
+    epoch_lost,
+    identity_taken,
+    may_be_killed,
+    next_epoch,
+    settles_later,
+    switched_off,
+)
 
 
 def test_every_claim_takes_a_higher_epoch() -> None:
@@ -43,3 +51,9 @@ def test_what_has_ended_is_not_killed() -> None:
 
     statuses = killed | {"done", "failed", "cancelled", "killed"}
     assert {status for status in statuses if may_be_killed(status)} == killed
+
+
+def test_of_a_killed_run_what_is_in_doubt_is_looked_into_later() -> None:
+    outcomes = {"not_started", "started", "unknown", "confirmed", "failed"}
+
+    assert {outcome for outcome in outcomes if settles_later(outcome)} == {"started", "unknown", "confirmed"}

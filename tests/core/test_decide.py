@@ -14,6 +14,7 @@ from milepost.core.decide import (
     Settle,
     World,
     decide,
+    may_act,
     move_for,
     recover,
     rest_on,
@@ -293,6 +294,30 @@ def test_the_last_question_goes_to_a_person_where_the_tool_lost_its_reconciler()
     state = say.run(say.started(), say.lost(quiet_at=20), *say.absent(50), say.started(60, 2), say.confirmed(70, 2))
 
     assert isinstance(move_for(say.effect(state), world(facts=FINAL)), Person)
+
+
+def test_a_lost_read_is_called_again_by_whoever_waits_for_it_and_by_nobody_else() -> None:
+    state = say.run(say.started(effect="read"), say.lost())
+
+    assert move_for(say.effect(state), world(facts=Facts(effect="read", version="1"))) == Resend()
+    assert not may_act(say.effect(state), Resend())
+
+
+def test_that_the_code_of_today_lacks_a_tool_calls_nobody_for_good() -> None:
+    """Whoever deploys the tool again lets it go on."""
+    state = say.run(say.started(), say.lost())
+
+    assert not may_act(say.effect(state), move_for(say.effect(state), World(100)))
+    assert may_act(say.effect(state), Person("nobody can say"))
+
+
+@pytest.mark.parametrize("move", [Ask(), Resend(), ProvenAbsent(final=False, why="x")])
+def test_what_can_be_done_about_an_effect_is_done(move: Ask | Resend | ProvenAbsent) -> None:
+    assert may_act(say.effect(say.run(say.started(), say.lost())), move)
+
+
+def test_waiting_is_not_doing() -> None:
+    assert not may_act(say.effect(say.run(say.started(), say.lost())), Wait(900))
 
 
 # ---------------------------------------------------------------- what a run rests on

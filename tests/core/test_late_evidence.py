@@ -214,3 +214,11 @@ def test_evidence_about_a_step_that_is_no_effect_changes_nothing() -> None:
     state = say.run(e.SleepStarted(at=9, step=say.STEP, until=99))
 
     assert settle(state, evidence("returned")) == [e.MessageRefused]
+
+
+def test_late_evidence_settles_an_effect_of_a_run_that_ended_for_good() -> None:
+    state = say.run(say.started(), say.lost(), e.RunStopped(at=60, status="killed", code="killed", why="x"))
+
+    settle(state, evidence("not_sent"))
+
+    assert (say.effect(state).outcome, say.effect(state).final, state.status) == ("failed", True, "killed")

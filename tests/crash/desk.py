@@ -9,17 +9,15 @@ prints the run's result.
 import asyncio
 import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import milepost as mp
 from milepost.stores.api import RunRow
-from tests.crash.world import Refused, World, point
+from tests.crash.world import Refused, World, here, point
 
-FOLDER = Path(os.environ.get("CRASH_FOLDER", "."))
-WORLD = World(FOLDER)
+WORLD = World()
 PAUSE_S = 0.01
 
 
@@ -202,7 +200,7 @@ async def _serve(app: mp.App, run_id: str, row: RunRow) -> None:
 
 
 async def main() -> None:
-    async with app_of(FOLDER) as app:
+    async with app_of(here()) as app:
         authority = mp.Authority("desk", scopes={"pay"})
         handle = await app.start(desk, "1", key="case-1", authority=authority, budget={"usd": 10, "tokens": 30})
         operator = asyncio.create_task(operate(app, handle.id))

@@ -15,15 +15,14 @@ from pathlib import Path
 import apsw
 
 import milepost as mp
-from tests.crash.desk import FOLDER, WORLD, ship, store_of
-from tests.crash.world import point
+from tests.crash.desk import WORLD, ship, store_of
+from tests.crash.world import here, point
 from tests.polling import eventually
 
 STOP_BEFORE_SENDING = "STOP_BEFORE_SENDING"
 STAYS = "STAYS"  # then the process stays when its app has closed, as a program that goes on with something else
-CLOSED = FOLDER / "closed"
-DRAINING = FOLDER / "draining"
-GO = FOLDER / "go"
+FOLDER = here() if "CRASH_FOLDER" in os.environ else Path()  # the tests import this too, for its workflows
+CLOSED, DRAINING, GO = FOLDER / "closed", FOLDER / "draining", FOLDER / "go"
 LEASE = "SELECT lease_until FROM mp_workers WHERE pid = ?"
 STARTED = "SELECT 1 FROM mp_effects WHERE tool = 'press' AND outcome = 'started'"
 

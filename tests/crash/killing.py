@@ -7,13 +7,16 @@ write N-1, and all N together are before, during and after every append. A place
 """
 
 import asyncio
+import atexit
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from milepost.stores.api import Query
 from milepost.testing.check import Applied, Violation, check
 from tests.crash import desk
 from tests.crash.world import CRASH_AT, World
+from tests.polling import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 CALLS = ("fdatasync", "pwrite64")
@@ -58,18 +62,75 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "CRASH_FOLDER": str(folder), **more}
 
 
+class Warm:
+    """The process that forks workers (see `warm`): one for each process that tests, from its first worker on."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def work(self, folder: Path, strace: Sequence[str], crash_at: str) -> int:
+        """Let a worker work on the folder, traced if options are given; return its code, or minus the signal."""
+        request = {"folder": str(folder), "environment": {"CRASH_FOLDER": str(folder), CRASH_AT: crash_at}}
+        self._ask({**request, "waits": bool(strace)})
+        pid = self._answer()["pid"]
+        tracer = attached(pid, folder, strace) if strace else None
+        try:
+            return self._answer()["code"]
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            self._answer()
+            raise
+        finally:
+            if tracer is not None:
+                tracer.wait(timeout=SECONDS_MOST)
+
+    def close(self) -> None:
+        """End it: without requests it has nothing to do."""
+        if self._process is not None:
+            self._process.communicate()
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.warm"],
+                env=environment(ROOT),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+            )
+            atexit.register(self.close)
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+
+    def _answer(self) -> dict[str, int]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], SECONDS_MOST)[0]:
+            msg = f"a worker did not end within {SECONDS_MOST} s"
+            raise TimeoutError(msg)
+        answer: dict[str, int] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+def attached(pid: int, folder: Path, strace: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Attach strace to a worker that has stopped itself, and wake it up."""
+    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "Tt", saying="it stopped")
+    said = folder / "strace"
+    with said.open("wb") as file:
+        command = ["strace", "-f", "-p", str(pid), "-o", str(folder / "trace"), *strace]
+        tracer = subprocess.Popen(command, stderr=file)
+    eventually(lambda: "attached" in said.read_text(), saying="strace is attached")
+    os.kill(pid, signal.SIGCONT)
+    return tracer
+
+
+WARM = Warm()
+
+
 def work(folder: Path, *strace: str, crash_at: str = "") -> Ended:
     """Run a worker on the folder until it ends or dies."""
-    traced = ["strace", "-f", "-o", str(folder / "trace"), *strace] if strace else []
-    done = subprocess.run(
-        [*traced, sys.executable, "-m", "tests.crash.desk"],
-        env=environment(folder, **({CRASH_AT: crash_at} if crash_at else {})),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MOST,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    code = WARM.work(folder, strace, crash_at)
+    return Ended(code, (folder / "out").read_text(), (folder / "err").read_text())
 
 
 def killed_at(folder: Path, call: str, number: int) -> bool:

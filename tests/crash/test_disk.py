@@ -8,7 +8,7 @@ import pytest
 from tests.crash.killing import Ended, calls_of, restarted, spread, violations, whole, work
 from tests.crash.world import World
 
-CHOSEN = 9
+CHOSEN = 20
 SHARES = 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.crash.killing import calls_of, killed_at, restarted, spread, violations, whole
 
 SHARES = 4
-SAMPLE = {"fdatasync": 60, "pwrite64": 24}
+SAMPLE = {"fdatasync": 60, "pwrite64": 80}
 
 
 @pytest.mark.timeout(900)

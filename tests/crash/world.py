@@ -20,15 +20,25 @@ CRASH_AT = "CRASH_AT"  # "tool:point[:attempt]", several apart by commas: there 
 FREEZE_AT = "FREEZE_AT"  # the same, and the process stops itself (SIGSTOP)
 
 
+def here() -> Path:
+    """Return the folder that a worker works in."""
+    return Path(os.environ["CRASH_FOLDER"])
+
+
 class Refused(Exception):
     """The world refused before acting (412 Precondition Failed)."""
 
 
 class World:
-    """A folder with a ledger."""
+    """A folder with a ledger; without one, the folder that this process works in."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "ledger.jsonl"
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file."""
+        return (self._folder or here()) / "ledger.jsonl"
 
     def lines(self) -> list[Applied]:
         """Return what was applied, oldest first."""

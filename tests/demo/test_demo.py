@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from milepost.cli.demo.command import demo
 from milepost.cli.demo.failure import DemoPartsMissing, NoDemoHere
 from milepost.cli.demo.report import decisions
 from milepost.cli.demo.run import Setting, play
+from tests.demo.test_show import words_of
 
 DEMO = [sys.executable, "-c", "from milepost.cli.demo.command import demo; demo()"]
 MILEPOST = [sys.executable, "-m", "milepost"]
@@ -63,7 +63,8 @@ def test_the_naive_desk_makes_duplicates_and_says_so(tmp_path: Path) -> None:
 def test_the_commands_that_are_printed_can_be_typed(tmp_path: Path) -> None:
     setting = Setting(seed=SEED_THAT_DROPS_THE_FIRST_MAIL, tickets=1)
     outcome = play(tmp_path, setting, setting.plan(unkilled=True))
-    export, *commands = [words for words in map(shlex.split, decisions(outcome)) if words[0] in {"export", "milepost"}]
+    lines = [words_of(line) for line in decisions(outcome)]
+    export, *commands = [words for words in lines if words and words[:2] != ["milepost", "demo"]]
     name, _, store = export[1].partition("=")
 
     said = [

@@ -116,6 +116,16 @@ def test_an_effect_that_an_earlier_kill_left_in_flight_does_not_count_again(work
     assert [kill.on_effect for kill in report.kills] == [True, False, False]
 
 
+def test_an_aimed_kill_waits_for_an_effect_that_is_worth_it_and_no_longer_than_its_patience(work: Work) -> None:
+    plan = replace(QUICK, kills=1, on_effect=0, early_share=0.0, aimed_share=1.0, patience=0.5)
+    killer = work.killer(plan, WORKER.replace("0.005", "0.05"))
+    killer._worth = lambda _: False
+
+    (kill,) = killer.run().kills
+
+    assert kill.lived >= 0.5
+
+
 def test_without_time_to_kill_the_worker_is_left_alone(work: Work) -> None:
     assert work.killer(replace(QUICK, killing_time=0.0)).run().kills == []
 

@@ -3,6 +3,8 @@
 The outside world keeps its ledger in memory: the power that goes is not its own.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 import milepost as mp
@@ -18,15 +20,22 @@ LOOK_MS = 500
 
 
 class Outside:
-    """Everybody that Milepost talks to, with a ledger of what was applied."""
+    """Everybody that Milepost talks to, with a ledger of what was applied. `on_applied` hears of each new line."""
 
-    def __init__(self, ledger: list[Applied] | None = None) -> None:
+    def __init__(
+        self, ledger: list[Applied] | None = None, on_applied: Callable[[Applied], None] | None = None
+    ) -> None:
         self.ledger = list(ledger or [])
+        self._on_applied = on_applied
 
     def apply(self, tool: str, call: mp.Call, args: dict[str, object], *, known_by_key: bool = False) -> None:
         """Apply an effect; where it is `known_by_key`, the same key is applied once."""
-        if not (known_by_key and any((line.tool, line.key) == (tool, call.key) for line in self.ledger)):
-            self.ledger.append(Applied(tool, call.key, call.attempt, 0, args))
+        if known_by_key and any((line.tool, line.key) == (tool, call.key) for line in self.ledger):
+            return
+        line = Applied(tool, call.key, call.attempt, 0, args)
+        self.ledger.append(line)
+        if self._on_applied is not None:
+            self._on_applied(line)
 
     def find(self, tool: str, args: dict[str, object]) -> list[Applied]:
         """Return what was applied by a tool with these arguments."""
@@ -93,7 +102,9 @@ async def mail(call: mp.Call, to: str) -> None:
     call.resource(Outside).apply("mail", call, {"to": to})
 
 
-errands = mp.Workflow("errands", version="1", input=str, result=list, tools=[look, ask, charge, ship, publish, enter, mail])
+errands = mp.Workflow(
+    "errands", version="1", input=str, result=list, tools=[look, ask, charge, ship, publish, enter, mail]
+)
 
 
 @errands.segment
@@ -156,8 +167,8 @@ def _serve(process: Process, run_id: str, outside: Outside) -> None:
     operator = Operator(process.store, process.write, process.time.now)
     for approval in now(process.store.approvals("", "asked")):
         process.do(operator.approve(approval.id, by="ann"))
-    for effect in now(Inspector(process.store).open_effects(run_id)):
-        if effect.outcome == "unknown" and effect.person and isinstance(effect.args, dict):
+    for effect in now(Inspector(process.store).effects(run_id)):
+        if effect.outcome == "unknown" and effect.person:
             found = outside.find(effect.tool, effect.args)
             finding: mp.Finding[None] = mp.happened(None) if found else mp.did_not_happen()
             process.do(operator.resolve(run_id, effect.path, finding, by="ann", why="looked into the ledger"))

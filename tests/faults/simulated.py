@@ -1,11 +1,12 @@
 """Simulated time, and processes of Milepost that live in it.
 
-An event loop whose clock jumps: where a real loop would wait for its next timer, this one sets the time forward and goes on.
-All loops of one `Time` share it, and only one runs at any moment, for as long as a test says: so a test decides which
-process moves, one turn of its loop at a time if it likes, and a process that is not moved is frozen, as SIGSTOP freezes one.
+An event loop whose clock jumps: where a real loop would wait for its next timer, this one sets the time forward and
+goes on. All loops of one `Time` share it, and only one runs at any moment, for as long as a test says: so a test
+decides which process moves, one turn of its loop at a time if it likes, and a process that is not moved is frozen, as
+SIGSTOP freezes one.
 
-A process here is what a real one is: connections of its own, an engine, a worker, a lock file. It dies by being dropped:
-nothing of it is ever written again, and its lock is gone, as the kernel would drop it.
+A process here is what a real one is: connections of its own, an engine, a worker, a lock file. It dies by being
+dropped: nothing of it is ever written again, and its lock is gone, as the kernel would drop it.
 """
 
 import asyncio
@@ -35,12 +36,12 @@ TURNS_TO_DIE = 200
 class Time:
     """The time of the simulation, in milliseconds since 1970, and chance from a seed: a Clock for the runtime."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.at = float(START_MS)
+    def __init__(self, seed: int = 0, passed_s: float = 0.0) -> None:
+        self.passed_s = passed_s
         self._random = Random(seed)
 
     def now(self) -> int:
-        return int(self.at)
+        return START_MS + int(self.passed_s * 1000 + 1e-6)
 
     def chance(self) -> float:
         return self._random.random()
@@ -58,7 +59,9 @@ class _Jumping(selectors.PollSelector):
         ready = super().select(0)
         if not ready:
             assert timeout is not None, "a simulated process waits for nothing that could ever come"
-            self._time.at += max(0.0, timeout) * 1000
+            self._time.passed_s += max(
+                1e-9, timeout
+            )  # a timer that is due but for a rounding must not hold the time up
         return ready
 
 
@@ -70,16 +73,16 @@ class Loop(asyncio.SelectorEventLoop):
         super().__init__(_Jumping(time))
 
     def time(self) -> float:
-        return self._simulated.at / 1000
+        return self._simulated.passed_s
 
 
 class MortalStore(SqliteStore):
-    """A store of a process: once that is dead, nothing is written through it. `on_commit` hears of every batch written."""
+    """A store of a process: once that is dead, nothing is written through it. `on_commit` hears of every batch."""
 
     dead = False
     on_commit: Callable[[Sequence[Operation], list[Any]], None] | None = None
 
-    async def commit(self, operations: Sequence[Operation], *, threaded: bool = False) -> list[Any]:
+    async def commit(self, operations: Sequence[Operation], *, threaded: bool = False) -> list[Any]:  # noqa: ARG002
         return self._now(operations)
 
     def commit_now(self, operations: Sequence[Operation]) -> list[Any] | None:
@@ -116,7 +119,10 @@ class Threads:
         self._lasting = lasting
 
     def start(
-        self, loop: asyncio.AbstractEventLoop, fn: Callable[[], Any], finished: Callable[[Any, BaseException | None], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fn: Callable[[], Any],
+        finished: Callable[[Any, BaseException | None], None],
     ) -> None:
         context = copy_context()
 

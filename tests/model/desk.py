@@ -17,6 +17,7 @@ from milepost.core import decide as deciding
 from milepost.core import entries as e
 from milepost.core import inbox, messages
 from milepost.core.authority import Granted
+from milepost.core.lease import needed_until
 from milepost.core.outcome import Ask
 from milepost.definitions.tools import Tool
 from milepost.errors import Denied, EpochLost, MilepostError, StepFailed
@@ -99,7 +100,7 @@ class Desk:
     """The engine and the writer of one step."""
 
     def __init__(self, seat: Seat, lease_ms: int, refusal: MilepostError | None) -> None:
-        self.clock: Any = SimpleNamespace(now=lambda: seat.now, chance=lambda: 0.5)
+        self.clock = _standing(seat.now)
         self.store: Any = SimpleNamespace(id="store")
         self.worker, self.lease_until, self.lease_ms = seat.worker, seat.lease, lease_ms
         self.sessions: dict[str, Session] = {}
@@ -112,6 +113,7 @@ class Desk:
         self._refusal = refusal
 
     lease_for = Engine.lease_for
+    leased = Engine.leased
     moment = Engine.moment
     why = Engine.why
     contradicted = Engine.contradicted
@@ -156,11 +158,16 @@ class Branch:
         raise Parked(self.session.rest())
 
 
+def leave() -> str:
+    """Be the code of a tool whose bytes leave now."""
+    raise Left
+
+
 class Provider:
     """What the tool's code and its reconciler do in the step at hand."""
 
     def __init__(self) -> None:
-        self.answer: Callable[[], str] = str
+        self.answer: Callable[[], str] = leave
         self.finding: mp.Finding[str] = mp.still_unknown()
 
 
@@ -183,6 +190,7 @@ def declared(provider: Provider, *, reconciles: bool, **options: Any) -> Tool[[s
 FINDINGS: dict[str, Callable[[], mp.Finding[str]]] = {
     "happened": lambda: mp.happened("receipt"),
     "did not happen": mp.did_not_happen,
+    "did not happen, from a stale copy": mp.did_not_happen,
     "conflict": lambda: mp.conflict("found twice"),
     "still unknown": mp.still_unknown,
 }
@@ -314,19 +322,20 @@ class Steps:
         return ""
 
     async def _send(self, session: Session, number: int, how: str, lapsed: bool) -> str:  # noqa: FBT001
-        def leave() -> str:
-            if how == "unsent":
-                raise mp.NotSent("refused by the host")
-            raise Left
+        def refused() -> str:
+            raise mp.NotSent("refused by the host")
 
-        return await self._sent(session, number, leave, lapses=-1 if lapsed else 0)
+        answer = leave if how == "leave" else refused
+        return await self._sent(session, number, answer, lapses=-1 if lapsed else 0)
 
-    async def _end(self, session: Session, number: int, how: str) -> str:
-        lost, session.dropped = session.dropped, None
-        session.engine.lease_until = session.engine.clock.now() * 2 + 1_000_000  # the look at it was before the bytes
+    async def _end(self, session: Session, number: int, sent: int, how: str) -> str:
+        # Up to the bytes all is as it was when they left; then it is now.
+        engine: Any = session.engine
+        clock, lost = engine.clock, session.dropped
+        engine.clock, engine.lease_until, session.dropped = _standing(sent), needed_until(sent, self.tool.timeout_ms), None
 
         def arrive() -> str:
-            session.dropped = lost
+            engine.clock, session.dropped = clock, lost
             if how == "rejected":
                 raise mp.Rejected("no")
             if how == "lost":
@@ -338,8 +347,16 @@ class Steps:
     async def _sent(self, session: Session, number: int, answer: Callable[[], str], lapses: int = 0) -> str:
         self.provider.answer = answer
         effect: Any = session.state.steps.get(STEP)
-        await effects.send(session, self._asked, effect, number, lapses=lapses)
+        try:
+            await effects.send(session, self._asked, effect, number, lapses=lapses)
+        finally:
+            self.provider.answer = leave
         return ""
+
+
+def _standing(now: int) -> Any:
+    """Return a clock that stands."""
+    return SimpleNamespace(now=lambda: now, chance=lambda: 0.5)
 
 
 def _refusal(given: tuple[Any, ...]) -> MilepostError:

@@ -54,7 +54,10 @@ def explore(model: Model[S], *, most: int) -> Explored:
 
     Raises OverflowError where there are more: a bound that cuts silently would prove less than it says.
     """
-    start = model.start()
+    try:
+        start = model.start()
+    except Violation as violation:
+        return Explored(1, 0, violation.rule, (violation.during or "the start",))
     came: dict[S, tuple[S, str] | None] = {start: None}
     queue = deque([start])
     taken = 0

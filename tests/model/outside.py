@@ -69,6 +69,8 @@ class Outside:
         certain = [one for one in applied if one.late or self._shows(state, one)]
         answers = {0: "did not happen", 1: "happened"}
         heard = [answers.get(count, "conflict") for count in range(min(2, len(certain)), min(2, len(applied)) + 1)]
+        if state.may("stale read") and len(certain) == 1:
+            heard.insert(0, "did not happen, from a stale copy")
         return (["still unknown"] if state.may("still unknown") else []) + heard
 
     def _shows(self, state: State, applied: Applied) -> bool:

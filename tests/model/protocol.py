@@ -116,7 +116,7 @@ class Protocol:
             for label, following in self._acts(state, at):
                 yield f"{name} {label}", following
         except Violation as violation:
-            violation.during = f"{name} {violation.during or 'commits'}"
+            violation.during = f"{name} {violation.during or 'goes on'}"
             raise
 
     def tick(self, state: State) -> State:
@@ -249,6 +249,8 @@ class Protocol:
         seat = self._seat(state, at, held)
         thought = self.actors.take("think", seat, held.view)
         held = held._replace(lapsed=False)
+        if thought.tag == "left":
+            self.rules.bytes_leave(state, held, Flight(1, ""), state.workers[at])
         if thought.tag != "ask":
             yield "decides", self._took(state, at, held, thought)
             return
@@ -256,7 +258,8 @@ class Protocol:
         assert effect is not None
         for finding in self.outside.findings(state, effect.key):
             answered = self.actors.take("answer", seat, held.view, finding)
-            asked = state.spend("still unknown") if finding == "still unknown" else state
+            costs = {"still unknown": "still unknown", "did not happen, from a stale copy": "stale read"}
+            asked = state.spend(costs[finding]) if finding in costs else state
             yield f"asks and hears: {finding}", self._took(asked, at, held, answered)
 
     def _fly(self, state: State, at: int, held: Held, flight: Flight) -> Iterator[Step]:
@@ -267,10 +270,10 @@ class Protocol:
         request = next(r for r in state.requests if (r.run, r.key, r.number) == (held.run, flight.key, flight.number))
         ends = {"landed": "returned", "refused": "rejected"}.get(request.fate)
         if ends is not None:
-            thought = self.actors.take("end", seat, held.view, flight.number, ends)
+            thought = self.actors.take("end", seat, held.view, flight.number, request.sent, ends)
             yield f"learns: {ends}", self._ended(state, at, held, request, thought)
         if state.may("lost answer"):
-            thought = self.actors.take("end", seat, held.view, flight.number, "lost")
+            thought = self.actors.take("end", seat, held.view, flight.number, request.sent, "lost")
             yield "gets no answer", self._ended(state.spend("lost answer"), at, held, request, thought)
 
     def _ended(self, state: State, at: int, held: Held, request: Request, thought: Thought) -> State:

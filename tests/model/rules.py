@@ -26,6 +26,7 @@ class Rules:
 
     def __init__(self, facts: Facts, *, once: bool, approval: bool) -> None:
         self._facts = facts
+        self._repeatable = facts.effect == "absolute"  # doing it again changes nothing more
         self._once = once
         self._approval = approval
         self._comes_to_rest: set[State] = set()
@@ -35,9 +36,7 @@ class Rules:
     def watch(self, before: Record, entry: e.Entry, after: Record) -> None:
         """Look at one accepted entry: the record before it, and after."""
         was, now = before.state, after.state
-        taken = isinstance(entry, e.Claimed) or (isinstance(entry, e.RunStopped) and entry.status == "killed")
-        if now.epoch < was.epoch or (taken and now.epoch <= was.epoch):
-            raise Violation("the epoch did not rise")
+        self._rises(was, entry, now)
         if isinstance(entry, e.EffectStarted):
             self._started(was, entry, now)
         old, new = before.effect, after.effect
@@ -46,6 +45,12 @@ class Rules:
         if old is not None and new is not None and old.key == new.key:
             self._recovered(was, entry, old, new)
             self._terminal(entry, old, new)
+
+    @staticmethod
+    def _rises(was: RunState, entry: e.Entry, now: RunState) -> None:
+        taken = isinstance(entry, e.Claimed) or (isinstance(entry, e.RunStopped) and entry.status == "killed")
+        if now.epoch < was.epoch or (taken and now.epoch <= was.epoch):
+            raise Violation("the epoch did not rise")
 
     def _started(self, was: RunState, entry: e.EffectStarted, now: RunState) -> None:
         if was.ended:
@@ -84,6 +89,9 @@ class Rules:
             raise Violation("bytes leave before their `started` is durable")
         if lease.lapsed(worker.row, state.now):
             raise Violation("bytes leave under a lease that has lapsed")
+        now = state.rows[held.run].record.state
+        if now.epoch != held.epoch and now.owner != worker.name and now.status != "killed":
+            raise Violation("bytes leave though somebody else had taken the run")
 
     # ------------------------------------------------------------ in every state
 
@@ -92,7 +100,7 @@ class Rules:
         applied = Counter(one.key for one in state.ledger)
         late = {one.key for one in state.ledger if one.late}
         for key, times in applied.items():
-            if times > 1 and key not in late and key not in state.said:
+            if times > 1 and key not in late and key not in state.said and not self._repeatable:
                 raise Violation("an effect is applied twice, and nobody proved or said anything")
         if self._once:
             self._one_identity(state, late)
@@ -109,6 +117,10 @@ class Rules:
         hidden = effect.outcome == "failed" and not effect.contradicted and times
         if hidden and key not in late and key not in state.said:
             raise Violation("an effect that was applied is recorded as failed")
+        told = {int(name.split(":")[-2]) for name in row.known if name.endswith(":returned")} if not row.inbox else set()
+        known = {a.number for a in effect.doubt.attempts if a.settled not in {"", "returned"}}
+        if told & known and not effect.contradicted:
+            raise Violation("a fenced worker saw success after all, and nothing says so")
         if effect.outcome == "confirmed" and not times and effect.by != "once" and key not in state.said:
             raise Violation("an effect that was never applied is recorded as confirmed")
         if effect.approval is not None and effect.attempt:
@@ -121,7 +133,7 @@ class Rules:
         for key in {r.key for r in state.requests if state.rows[r.run] is row}:
             times = [one.at for one in state.ledger if one.key == key]
             quiet = [r.quiet for r in state.requests if r.key == key]
-            if applied[key] < 2 or key in state.said or any(moment is None for moment in quiet):
+            if applied[key] < 2 or key in state.said or self._repeatable or None in quiet:
                 continue
             asked = max(moment for moment in quiet if moment is not None) + (self._facts.visible_ms or 0)
             if max(times) < asked:

@@ -63,6 +63,8 @@ class Store:
                 else:
                     once[value] = holder._replace(outcome=outcome, result=result)
         row = self.write(row, put.entries)
+        if state.switches and put.scopes:
+            raise Violation("something starts though its tool is held")
         row = row._replace(inbox=tuple(mail for mail in row.inbox if mail[0] not in put.taken))
         if put.release is not None:
             now, due = put.release
@@ -93,9 +95,11 @@ class Store:
         epoch = rules.next_epoch(before.epoch)
         stopped = e.RunStopped(at=state.now, status="killed", code="killed", why="", epoch=epoch, unknown=left)
         row = self.write(row, (codec.encode(stopped),))
+        listed = [effect.outcome for effect in before.effects() if effect.open or effect.verify_from is not None]
+        due = state.now if any(map(rules.settles_later, listed)) else None
         steps = {effect.step for effect in before.effects() if effect.outcome == "failed" and effect.attempt}
         once = tuple((value, holder) for value, holder in state.once if holder.run != run or holder.step not in steps)
-        return state.with_row(run, row._replace(owner=None, due=state.now if left else None))._replace(once=once)
+        return state.with_row(run, row._replace(owner=None, due=due))._replace(once=once)
 
     @staticmethod
     def deliver(state: State, run: int, name: str, body: bytes) -> State:

@@ -48,7 +48,7 @@ class Stage:
         return b"".join(path.read_bytes() for path in sorted(self.folder.glob("store.db*")) if path.is_file())
 
 
-async def until(ask: Callable[[], Awaitable[T]], saying: str = "") -> T:
+async def until(ask: Callable[[], Awaitable[T | None]], saying: str = "") -> T:
     """Return the first true answer of `ask`; AssertionError after a while."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + WITHIN_S

@@ -189,7 +189,7 @@ async def test_map_runs_no_more_than_its_limit_at_once(stage: Stage) -> None:
 async def test_map_refuses_a_limit_that_starts_nothing(stage: Stage) -> None:
     @mp.workflow(version="1")
     async def flow(run: mp.Run) -> None:
-        await run.map(lambda n: run.sleep("1ms"), [1], limit=0)
+        await run.map(lambda _: run.sleep("1ms"), [1], limit=0)
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="limit=0"):
@@ -202,14 +202,14 @@ async def test_a_map_with_a_limit_is_entered_again_where_it_was(stage: Stage, ou
     async def one(to: str) -> str:
         got = await mail(to)
         if to == "b":
-            await RUN[0].receive("go", int)
+            await runs[0].receive("go", int)
         return got
 
-    RUN: list[mp.Run] = []
+    runs: list[mp.Run] = []
 
     @mp.workflow(version="1", tools=[mail])
     async def flow(run: mp.Run) -> list[str]:
-        RUN[:] = [run]
+        runs[:] = [run]
         return await run.map(one, ["a", "b", "c", "d"], limit=2)
 
     async with stage.app(flow) as app:

@@ -168,9 +168,7 @@ async def test_a_denied_effect_raises_denied_and_is_never_sent(stage: Stage, out
         assert seen == [("flow/mail#1", "denied by ann: not today")] * 2
 
 
-async def test_an_approval_belongs_to_the_effect_so_a_retry_needs_no_second_one(
-    stage: Stage, outside: Outside
-) -> None:
+async def test_an_approval_belongs_to_the_effect_so_a_retry_needs_no_second_one(stage: Stage, outside: Outside) -> None:
     flow = one_call(mailing(outside, approval=True, retry=mp.Retry(3, first="1ms")))
     async with stage.app(flow) as app:
         handle = await app.start(flow, "flaky")

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -39,9 +41,9 @@ async def test_an_unlisted_tool_fails_as_a_step_and_is_not_called(stage: Stage) 
 
 def test_a_tool_called_outside_a_run_raises_norun_and_names_the_mend() -> None:
     with pytest.raises(mp.NoRun, match=r"look\.direct"):
-        look(1)
+        _ = look(1)
     with pytest.raises(mp.NoRun):
-        look.from_json({"n": 1})
+        _ = look.from_json({"n": 1})
 
 
 async def test_direct_calls_the_bare_function() -> None:
@@ -60,7 +62,7 @@ async def test_a_tool_called_inside_a_tool_raises_nested_step(stage: Stage) -> N
 
     @mp.tool(effect="read", retry=mp.Retry(1))
     def outer_in_thread(n: int) -> int:
-        look(n)
+        _ = look(n)
         return n
 
     seen = []
@@ -147,7 +149,7 @@ async def test_asyncio_gather_of_calls_is_as_good_as_run_gather(stage: Stage) ->
     async def flow(run: mp.Run) -> list[str]:
         both = await asyncio.gather(charge("a"), charge("b"))
         await run.receive("go", int)
-        return both
+        return list(both)
 
     async with stage.app(flow) as app:
         handle = await app.start(flow)
@@ -169,7 +171,7 @@ async def test_a_call_that_was_never_awaited_fails_the_segment_and_sends_nothing
 
     @mp.workflow(version="1", tools=[mail])
     async def flow(run: mp.Run) -> None:
-        mail("ann")
+        _ = mail("ann")
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="never awaited: flow/mail#1"):
@@ -282,7 +284,7 @@ async def test_a_volatile_argument_may_differ_on_reentry_and_is_recorded_as_firs
 
 
 async def test_two_runs_and_two_calls_have_different_keys_and_one_call_keeps_its_own(stage: Stage) -> None:
-    """Requirement 13. The key is derived from store, run and place; it is stored before the call and kept in retries."""
+    """Requirement 13. The key is derived from store, run and place, stored before the call and kept in retries."""
     keys = []
 
     @mp.tool(effect="keyed", key_ttl="1h", retry=mp.Retry(3, first="1ms"))
@@ -315,8 +317,6 @@ async def test_two_runs_and_two_calls_have_different_keys_and_one_call_keeps_its
 
 
 async def test_a_resource_is_opened_once_and_handed_to_tools(stage: Stage) -> None:
-    from contextlib import asynccontextmanager
-
     opened = []
 
     class Client:
@@ -324,7 +324,7 @@ async def test_a_resource_is_opened_once_and_handed_to_tools(stage: Stage) -> No
             return 7
 
     @asynccontextmanager
-    async def client():  # type: ignore[no-untyped-def]
+    async def client() -> AsyncIterator[Client]:
         opened.append("open")
         yield Client()
         opened.append("closed")

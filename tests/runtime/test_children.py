@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, parked, status_of
+from milepost.stores.api import Query
+from tests.runtime.stage import Stage, parked, status_of, until
 
 
 @mp.workflow(version="1")
@@ -23,16 +24,11 @@ async def parent(run: mp.Run, n: int) -> int:
 
 
 async def child_of(app: mp.App, run_id: str) -> str:
-    from milepost.stores.api import Query
-    from tests.runtime.stage import until
-
     async def ask() -> str | None:
         found = await app.inspect.runs(Query(parent=run_id))
         return found[0].id if found else None
 
-    found = await until(ask)
-    assert found is not None
-    return found
+    return await until(ask)
 
 
 async def test_a_parent_waits_for_the_result_of_its_child(stage: Stage) -> None:
@@ -45,8 +41,6 @@ async def test_a_parent_waits_for_the_result_of_its_child(stage: Stage) -> None:
 
 async def test_a_child_is_started_once_however_often_the_parent_is_entered(stage: Stage) -> None:
     """Requirement 33."""
-    from milepost.stores.api import Query
-
     async with stage.app(parent, child) as app:
         handle = await app.start(parent, 1)
         await parked(handle, "child")

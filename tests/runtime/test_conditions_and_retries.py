@@ -29,9 +29,13 @@ def charger(world: World) -> mp.Tool[[str], str]:
 
 async def test_a_false_entry_condition_blocks_before_the_segment_is_entered(stage: Stage, world: World) -> None:
     """Requirement 1. Requirement 43. Requirement 20."""
+
+    def positive(n: int) -> bool:
+        return n > 0
+
     flow = mp.Workflow("flow", version="1", input=int, result=int)
 
-    @flow.segment(requires=lambda n: n > 0)
+    @flow.segment(requires=positive)
     async def only(run: mp.Run, n: int) -> mp.Next[int]:
         world.entered += 1
         return mp.done(n)
@@ -51,7 +55,7 @@ async def test_a_false_completion_condition_blocks_and_writes_no_checkpoint(stag
     charge = charger(world)
     flow = mp.Workflow("flow", version="1", input=int, result=str, tools=[charge])
 
-    @flow.segment(ensures=lambda n, out: out.segment == "last" and out.state == "receipt b")
+    @flow.segment(ensures=lambda _, out: out.segment == "last" and out.state == "receipt b")
     async def first(run: mp.Run, n: int) -> mp.Next[str]:
         return mp.go(last, await charge("a"))
 
@@ -231,7 +235,7 @@ async def test_a_code_defect_that_blocked_a_condition_is_mended_and_retried(stag
     charge = charger(world)
     flow = mp.Workflow("flow", version="1", input=int, result=str, tools=[charge])
 
-    @flow.segment(ensures=lambda n, out: world.works)
+    @flow.segment(ensures=lambda *_: world.works)
     async def first(run: mp.Run, n: int) -> mp.Next[str]:
         return mp.done(await charge("a"))
 

@@ -51,8 +51,7 @@ async def test_events_follow_a_run_to_its_end(stage: Stage) -> None:
         seen = []
 
         async def follow() -> None:
-            async for event in handle.events():
-                seen.append(event)
+            seen.extend([event async for event in handle.events()])
 
         following = asyncio.create_task(follow())
         await parked(handle, "signal")
@@ -66,11 +65,8 @@ async def test_events_follow_a_run_to_its_end(stage: Stage) -> None:
     assert "progress" in kinds
     said = [event["event"] for event in seen if event["kind"] == "event" and "event" in event]
     assert said == [{"said": "the whole conversation", "turn": 1}] * 2  # the segment was entered twice
-    assert [(event["done"], event["total"], event["note"]) for event in seen if event["kind"] == "progress"][0] == (
-        1,
-        3,
-        "begun",
-    )
+    steps = [(event["done"], event["total"], event["note"]) for event in seen if event["kind"] == "progress"]
+    assert steps[0] == (1, 3, "begun")
 
 
 async def test_an_event_that_cannot_be_stored_never_fails_the_run(stage: Stage) -> None:

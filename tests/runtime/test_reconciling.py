@@ -1,5 +1,7 @@
 """What nobody knows is asked about; what is not found is not believed before it must have shown."""
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -284,8 +286,6 @@ async def test_resolving_another_unknown_of_the_tool_does_not_lift_the_hold(stag
 
 async def test_an_attempt_whose_thread_still_runs_is_not_quiet_so_its_absence_proves_nothing(stage: Stage) -> None:
     """A request that has not ended may still land, however long it takes."""
-    import threading
-
     bank = Bank("loses the request", "answers")
     go_on = threading.Event()
 
@@ -316,14 +316,8 @@ async def test_an_attempt_whose_thread_still_runs_is_not_quiet_so_its_absence_pr
             stage.clock.advance("2s")
             if len(bank.calls) > 1:
                 break
-            await until(lambda: _looked(bank, stage))
+            for _ in range(15):
+                await asyncio.sleep(0.01)
         assert stage.clock.now() >= quiet + 33_000
         assert len(bank.calls) == 2
         assert len({key for key, _ in bank.calls}) == 1
-
-
-async def _looked(bank: Bank, stage: Stage) -> bool:
-    import asyncio
-
-    await asyncio.sleep(0.15)
-    return True

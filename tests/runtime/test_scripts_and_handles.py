@@ -8,7 +8,7 @@ import pytest
 
 import milepost as mp
 from milepost.stores.api import Query
-from tests.runtime.stage import Stage, parked, status_of
+from tests.runtime.stage import Stage, parked, status_of, until
 
 
 @mp.workflow(version="1")
@@ -124,8 +124,7 @@ def test_a_script_waits_for_a_signal_that_somebody_else_sends(stage: Stage) -> N
 
     async def send() -> None:
         async with other.client():
-            while not (found := await other.inspect.runs(Query())):
-                await asyncio.sleep(0.01)
+            found = await until(lambda: other.inspect.runs(Query()))
             await other.send(found[0].id, "number", 6)
 
     sender = threading.Thread(target=lambda: asyncio.run(send()))

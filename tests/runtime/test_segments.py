@@ -202,7 +202,7 @@ async def test_two_segments_with_one_tool_have_paths_that_name_them(stage: Stage
 
 
 async def test_a_checkpoint_holds_the_markers_of_the_segment_that_finished(stage: Stage) -> None:
-    """Requirement 45. Requirement 52. Requirement 62. Inputs, validated outputs and completion markers are persisted."""
+    """Requirement 45. Requirement 52. Requirement 62. Inputs, validated outputs and markers are persisted."""
 
     @mp.tool(effect="keyed", key_ttl="1h", cost={"usd": Decimal("1.5")})
     async def pay(order: str) -> str:

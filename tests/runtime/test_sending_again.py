@@ -39,9 +39,7 @@ async def test_a_key_that_may_have_expired_is_not_sent_again(stage: Stage) -> No
 
 async def test_after_its_key_expired_an_effect_is_asked_about(stage: Stage) -> None:
     bank = Bank("loses the answer", "answers")
-    flow = paying(
-        tool_of(bank, stage.clock.now, effect="keyed", key_ttl="1h", visible_within="1m", retry=mp.Retry(9))
-    )
+    flow = paying(tool_of(bank, stage.clock.now, effect="keyed", key_ttl="1h", visible_within="1m", retry=mp.Retry(9)))
     async with stage.app(flow, still=True) as app:
         handle = await app.start(flow, "o-1")
         await has_entry(app, handle.id, "effect_unknown")
@@ -213,7 +211,7 @@ async def test_a_secret_never_enters_the_store_and_its_fingerprint_does(stage: S
         return f"paid with {len(call.secret('bank'))} letters"
 
     flow = paying(charge)
-    async with stage.app(flow, secrets=lambda name: "canary-5f2b91c0d7") as app:
+    async with stage.app(flow, secrets=lambda _: "canary-5f2b91c0d7") as app:
         handle = await app.start(flow, "o-1")
         assert await handle.result(timeout="10s") == "paid with 17 letters"
         used = [line.fields for line in await app.inspect.journal(handle.id) if line.name == "credential_used"]
@@ -235,7 +233,7 @@ async def test_a_resend_needs_the_scopes_that_the_run_holds_today(stage: Stage) 
         stage.clock.advance("2h")
         await has_entry(app, handle.id, "person_needed")
         assert len(bank.calls) == 1
-        assert await has_outcome(app, handle.id, "flow/charge#1", "unknown") is None
+        await has_outcome(app, handle.id, "flow/charge#1", "unknown")
 
 
 @pytest.mark.parametrize("answer", ["answers", "loses the answer"])

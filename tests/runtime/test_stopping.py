@@ -6,6 +6,7 @@ import threading
 import pytest
 
 import milepost as mp
+from milepost.stores.api import Query
 from tests.runtime.stage import Stage, has_entry, has_outcome, names, outcome, parked, status_of, until
 
 
@@ -208,8 +209,6 @@ async def test_a_parked_run_fails_when_its_deadline_passes(stage: Stage) -> None
 
 
 async def test_tags_are_kept_and_found(stage: Stage) -> None:
-    from milepost.stores.api import Query
-
     @mp.workflow(version="1")
     async def flow(run: mp.Run) -> int:
         return 1

@@ -3,7 +3,7 @@
 import dataclasses
 from datetime import date
 from decimal import Decimal
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import msgspec
 import pydantic
@@ -92,7 +92,11 @@ async def test_builtins_come_back_as_themselves(stage: Stage) -> None:
         assert await (await app.start(flow, "x")).result(timeout="10s") == ("x", date(2026, 1, 2))
 
 
-@pytest.mark.parametrize("value", [float("nan"), {1: "one"}, {"s": {1, 2}}, {"a": object()}, "\ud800"], ids=["nan", "int key", "set", "object", "surrogate"])
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), {1: "one"}, {"s": {1, 2}}, {"a": object()}, "\ud800"],
+    ids=["nan", "int key", "set", "object", "surrogate"],
+)
 async def test_an_input_that_cannot_be_read_back_is_refused_before_anything_is_recorded(
     stage: Stage, value: object
 ) -> None:
@@ -104,7 +108,7 @@ async def test_an_input_that_cannot_be_read_back_is_refused_before_anything_is_r
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.InvalidValue):
-            await app.start(flow, value)
+            await app.start(cast("mp.Workflow[Any, str]", flow), value)
         assert await app.inspect.counts() == {}
 
 

@@ -1,6 +1,7 @@
 """What a tool raises decides what is known: not sent, rejected, or nothing at all."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import httpx
@@ -52,7 +53,7 @@ async def test_not_sent_is_failed_and_tried_again(stage: Stage) -> None:
 async def test_retries_of_not_sent_are_bounded(stage: Stage) -> None:
     """Requirement 60. Requirement 68. A tool that never recovers ends, and costs no more than its tries."""
     sent: list[int] = []
-    flow = one_call(raising(sent, lambda n: mp.NotSent("no route")))
+    flow = one_call(raising(sent, lambda _: mp.NotSent("no route")))
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="no route"):
             await (await app.start(flow)).result(timeout="10s")
@@ -62,7 +63,7 @@ async def test_retries_of_not_sent_are_bounded(stage: Stage) -> None:
 async def test_rejected_is_failed_and_final(stage: Stage) -> None:
     """Requirement 30. Requirement 65. A refusal before acting is terminal, and the segment sees why."""
     sent: list[int] = []
-    flow = one_call(raising(sent, lambda n: mp.Rejected("card stolen")))
+    flow = one_call(raising(sent, lambda _: mp.Rejected("card stolen")))
     async with stage.app(flow) as app:
         handle = await app.start(flow)
 
@@ -75,7 +76,7 @@ async def test_rejected_is_failed_and_final(stage: Stage) -> None:
 async def test_any_other_exception_is_unknown_and_waits_for_a_person(stage: Stage, error: Exception) -> None:
     """Requirement 31. Requirement 26. Requirement 46. That it was started is no proof of anything."""
     sent: list[int] = []
-    flow = one_call(raising(sent, lambda n: error))
+    flow = one_call(raising(sent, lambda _: error))
     async with stage.app(flow) as app:
         handle = await app.start(flow)
         waiting = await parked(handle, "unknown")
@@ -98,7 +99,7 @@ async def test_any_other_exception_is_unknown_and_waits_for_a_person(stage: Stag
 async def test_httpx_errors_go_through_the_table(stage: Stage, error: Exception, tried: int) -> None:
     """Requirement 18. A provider that is away is survived: what never left is tried again, within bounds."""
     sent: list[int] = []
-    flow = one_call(raising(sent, lambda n: error))
+    flow = one_call(raising(sent, lambda _: error))
     async with stage.app(flow) as app:
         handle = await app.start(flow)
         await status_of(handle, "failed")
@@ -108,7 +109,7 @@ async def test_httpx_errors_go_through_the_table(stage: Stage, error: Exception,
 
 async def test_a_read_error_of_httpx_is_unknown(stage: Stage) -> None:
     sent: list[int] = []
-    flow = one_call(raising(sent, lambda n: httpx.ReadTimeout("slow")))
+    flow = one_call(raising(sent, lambda _: httpx.ReadTimeout("slow")))
     async with stage.app(flow) as app:
         await parked(await app.start(flow), "unknown")
         assert sent == [1]
@@ -123,8 +124,6 @@ async def test_a_timeout_is_unknown_never_failed(stage: Stage, *, in_thread: boo
     async def act_async() -> str:
         await hold.wait()
         return "late"
-
-    import threading
 
     go_on = threading.Event()
 
@@ -155,7 +154,7 @@ async def test_a_free_read_is_called_again_whatever_it_raises(stage: Stage) -> N
 
 async def test_a_free_read_that_keeps_failing_fails_its_step_and_reentry_sees_the_same(stage: Stage) -> None:
     calls: list[int] = []
-    tool = raising(calls, lambda n: RuntimeError("odd"), effect="read")
+    tool = raising(calls, lambda _: RuntimeError("odd"), effect="read")
     seen = []
 
     @mp.workflow(version="1", tools=[tool])

@@ -73,21 +73,30 @@ async def test_a_failed_commit_stops_everything_and_a_new_process_reads_back(sta
     """Requirement 18. Nobody knows what was written, so nothing more is sent from here."""
     outside = Outside()
     flow = flow_over(outside)
+    handles: list[mp.Handle[int]] = []
     with pytest.raises(mp.StoreError):
-        async with stage.app(flow) as app:
-            handles = [await app.start(flow, n) for n in range(3)]
-            await all_sent(outside, 3)
-            writer = app._need_engine().store._writer  # type: ignore[attr-defined]
-            pages = writer.execute("PRAGMA page_count").fetchall()[0][0]
-            writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()  # the disk is full from here on
-            app._need_engine().emit(handles[0].id, {"fill": "x" * 100_000})
-            outside.answers.set()
-            with pytest.raises(mp.StoreFailed):
-                await handles[0].result(timeout="10s")
-            with pytest.raises(mp.StoreFailed):
-                await app.start(flow, 9)
+        await fill_the_disk(stage, outside, flow, handles)
     assert sorted(outside.sent) == [0, 1, 2]
     async with stage.app(flow) as app:
         for n, handle in enumerate(handles):
             assert await app.handle(handle.id, flow).result(timeout="10s") == 2 * n + 100
             assert (await app.inspect.verify(handle.id)).damage is None
+
+
+async def fill_the_disk(
+    stage: Stage, outside: Outside, flow: mp.Workflow[int, int], handles: list[mp.Handle[int]]
+) -> None:
+    """Start three runs and let the file have no further page while their calls are in flight."""
+    async with stage.app(flow) as app:
+        handles.extend([await app.start(flow, n) for n in range(3)])
+        await all_sent(outside, 3)
+        engine = app._need_engine()
+        writer = engine.store._writer  # type: ignore[attr-defined]
+        pages = writer.execute("PRAGMA page_count").fetchall()[0][0]
+        writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+        engine.emit(handles[0].id, {"fill": "x" * 100_000})
+        outside.answers.set()
+        with pytest.raises(mp.StoreFailed):
+            await handles[0].result(timeout="10s")
+        with pytest.raises(mp.StoreFailed):
+            await app.start(flow, 9)

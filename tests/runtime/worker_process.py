@@ -1,7 +1,7 @@
 """A worker in a process of its own, for tests that stop, freeze or kill one.
 
-Its outside world is a file of lines, and its tool hangs there until the test makes a file. Run it with the store's file, the
-ledger, the file that lets the tool go on, and a lease.
+Its outside world is a file of lines, and its tool hangs there until the test makes a file. Run it with the store's
+file, the ledger, the file that lets the tool go on, a lease, and `serve` or the key of an attached run to hold.
 """
 
 import asyncio

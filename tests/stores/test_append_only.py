@@ -22,8 +22,10 @@ FORBIDDEN = [
     "DELETE FROM mp_journal",
     "INSERT OR REPLACE INTO mp_journal (row, run, seq, previous, body, hash) VALUES (1, 1, 1, NULL, x'00', x'00')",
     "REPLACE INTO mp_journal (row, run, seq, previous, body, hash) VALUES (2, 9, 9, NULL, x'00', x'00')",
-    "INSERT INTO mp_journal (row, run, seq, previous, body, hash) VALUES (1, 1, 1, NULL, x'00', x'00') "
-    "ON CONFLICT (row) DO UPDATE SET body = excluded.body",
+    (
+        "INSERT INTO mp_journal (row, run, seq, previous, body, hash) VALUES (1, 1, 1, NULL, x'00', x'00') "
+        "ON CONFLICT (row) DO UPDATE SET body = excluded.body"
+    ),
     "INSERT OR IGNORE INTO mp_journal (row, run, seq, previous, body, hash) VALUES (1, 1, 1, NULL, x'00', x'00')",
     "UPDATE mp_chunks SET body = x'00'",
     "UPDATE OR REPLACE mp_chunks SET run = 2",

@@ -88,7 +88,7 @@ def test_a_file_that_may_not_grow_any_more_refuses_the_commit(stores: SqlitePlac
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
-    done = subprocess.run(  # noqa: PLW1509  nothing else runs in this process between fork and exec
+    done = subprocess.run(
         [sys.executable, "-m", "tests.stores.appending", str(stores.path), "a1", "2000"],
         input="go\n" * 200, capture_output=True, text=True, check=False, timeout=60, preexec_fn=limit,
     )  # fmt: skip

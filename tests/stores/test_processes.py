@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import apsw
@@ -78,9 +79,9 @@ def test_two_processes_append_to_one_file_in_turns_and_every_chain_is_whole(stor
         bodies, _ = chain_of(stores.path, run_id)
         assert bodies[2::2] == [b"%d" % number for number in range(APPENDS)]
     file = apsw.Connection(str(stores.path))
-    order = [row[0] for row in file.execute("SELECT run FROM mp_journal ORDER BY row").fetchall()]  # type: ignore[index]
+    order = [row[0] for row in file.execute("SELECT run FROM mp_journal ORDER BY row").fetchall()]
     file.close()
-    turns = sum(before != after for before, after in zip(order, order[1:], strict=False))
+    turns = sum(before != after for before, after in pairwise(order))
     assert turns >= ROUNDS, "they did not truly write side by side"
 
 

@@ -3,9 +3,8 @@
 Whoever writes to a run says under which epoch. The transaction reads what stands now and asks these rules; a refusal
 leaves everything as it was.
 
-  epoch      only the latest epoch may write. Claiming a run and killing it are the two things that raise it, and both
-  do
-             so without asking whoever holds the run.
+  epoch      only the latest epoch may write. Claiming a run and killing it are the two things that raise it, and
+             neither asks whoever holds the run.
   switches   what holds a `started` names the scopes that it falls under; one that is switched off refuses it.
   identity   a business identity is claimed with the first `started` of its effect, and has one holder.
   claim      a run is taken from whom it was last seen with, or not at all: of two that saw the same, one gets it.
@@ -46,6 +45,14 @@ def identity_taken(holder: object | None) -> bool:
 def claim_lost(owner: str | None, owner_was: str | None) -> bool:
     """Say whether a claim is refused: the run is not, or no longer, with the owner that it was seen with."""
     return owner != owner_was
+
+
+def settles_later(outcome: str) -> bool:
+    """Say whether an effect that is still listed as open is to be looked into after its run was killed.
+
+    One that is confirmed and still listed was sent again after it was proven absent: it is to be asked about once more.
+    """
+    return outcome in {"started", "unknown", "confirmed"}
 
 
 def may_be_killed(status: str) -> bool:

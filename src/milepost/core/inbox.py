@@ -149,14 +149,15 @@ def _evidence(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
         )
         entries.append(settled)
         if all(a.settled for a in effect.doubt.attempts if a is not attempt):
+            final = message.saw == "rejected" or state.ended
             failed = e.EffectFailed(
                 at=now,
                 step=effect.step,
                 attempt=message.attempt,
                 why=message.why,
                 reason=message.saw,
-                final=message.saw == "rejected",
-                retry_at=None if message.saw == "rejected" else now,
+                final=final,
+                retry_at=None if final else now,
                 by="evidence",
             )
             entries.append(failed)

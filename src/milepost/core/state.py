@@ -362,6 +362,9 @@ def _reopen_failed(s: RunState) -> None:
         failed_read = type(record) is Read and record.status in {"failed", "retrying"}
         if failed_effect or failed_read:
             del s.steps[step]
+    gone = {child for child, ended in s.child_results.items() if ended.status != "done"}  # they may be retried too
+    s.child_results = {child: ended for child, ended in s.child_results.items() if child not in gone}
+    s.children = {child: "running" if child in gone else status for child, status in s.children.items()}
     asked = {record.approval for record in s.effects()} | {a.id for a in s.approvals.values() if a.step in s.steps}
     s.approvals = {id_: approval for id_, approval in s.approvals.items() if id_ in asked}
 

@@ -26,6 +26,7 @@ from milepost.errors import (
     InvalidValue,
     MilepostError,
     NotAwaited,
+    RunBlocked,
     StoreError,
     Waiting,
 )
@@ -105,11 +106,12 @@ async def _inside(session: Session, segment: Segment[Any, Any], value: Any) -> t
     try:
         outcome = await root.run_root(segment.fn, SegmentRun(session), value)
     except asyncio.CancelledError as cancelled:
-        if not session.unloading:
+        if session.unloading:
+            task.uncancel()
+        elif task.cancelling():
             session.unloading = True
             raise
-        task.uncancel()
-        error = cancelled
+        error = cancelled  # where nobody cancelled it, the segment has raised it like any other error
     except Exception as raised:  # noqa: BLE001  whatever a segment raises is recorded as its failure
         error = raised
     except BaseExceptionGroup as raised:
@@ -458,6 +460,9 @@ def take(session: Session, id_: int, message: m.AnyMessage, entries: list[e.Entr
     if isinstance(message, m.Resolve):
         beside["lifts"] = _lifts(session, message)
     session.put(*entries, **beside)
+    stopped = next((entry for entry in entries if isinstance(entry, e.RunStopped)), None)
+    if stopped is not None:  # nothing more is started on a record that is contradicted
+        session.stop(RunBlocked(session.run_id, stopped.code, stopped.why))
 
 
 def _tool_of(session: Session, message: m.Evidence) -> str:

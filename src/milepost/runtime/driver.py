@@ -106,7 +106,7 @@ async def _block_unread(engine: Engine, head: Head, error: MilepostError) -> Non
     append = boundaries.bare_append(
         head, [], now, status=Status("blocked", now, "person", None, f"milepost verify {head.run_id}", str(error))
     )
-    append.release = (now, None)
+    append.release = (None, None)  # nor do the messages that wait wake it: they could not be journalled
     try:
         await engine.writer.durable(append)
     except MilepostError:

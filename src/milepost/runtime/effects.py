@@ -43,6 +43,17 @@ class TimedOut(Exception):
     """An attempt's time ended; what it did is not known."""
 
 
+class Astray(Exception):
+    """A tool ended in what is meant for tasks and processes: a cancellation nobody asked for, or an exit."""
+
+
+def tamed(error: BaseException) -> Exception:
+    """Return what a tool raised, as something that concerns its call alone."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return Astray(f"it raised {type(error).__name__}({', '.join(map(repr, error.args))})")
+
+
 async def perform(branch: Branch, step: ToolStep) -> Any:
     """Await a call: from the record, or for real. Raises StepFailed, Denied or Diverged."""
     session = branch.session
@@ -280,7 +291,7 @@ async def send(
     except NotSent as error:
         _not_sent(session, step, effect, number, error)
     except Rejected as error:
-        _rejected(session, effect, number, str(error), call)
+        _rejected(session, effect, number, engine.why(error), call)
     except TimedOut as error:
         if tool.effect == "read":
             _read_raised(session, step, effect, number, error, call)
@@ -294,7 +305,7 @@ async def send(
         if isinstance(known, NotSent):
             _not_sent(session, step, effect, number, known)
         elif isinstance(known, Rejected):
-            _rejected(session, effect, number, str(known), call)
+            _rejected(session, effect, number, engine.why(known), call)
         else:
             lose(session, effect, number, engine.why(error), quiet=True)
     else:
@@ -326,7 +337,7 @@ def returned(
             spent=spent,
         )
         session.put(confirmed, chunks=chunks, saw=(effect, number, "returned", data, ""))
-    elif effect.outcome == "failed":
+    elif effect.outcome == "failed" and effect.effect != "read":  # a read changes nothing, so it contradicts nothing
         session.engine.contradicted(session, effect, f"attempt {number} returned after it was settled as failed")
 
 
@@ -345,10 +356,10 @@ def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool
 
 def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: NotSent) -> None:
     if session.dropped is not None:
-        session.evidence(effect, number, "not_sent", why=error.why)
+        session.evidence(effect, number, "not_sent", why=session.engine.why(error))
         return
     delay = step.tool.retry.delay_ms(number, session.engine.clock.chance(), floor_ms=gates.asked_delay(error))
-    _unsent(session, effect, number, error.why, delay)
+    _unsent(session, effect, number, session.engine.why(error), delay)
 
 
 def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call | None) -> None:
@@ -424,7 +435,10 @@ async def attempt_call(session: Session, step: Any, call: Call | None) -> Any:
         return await engine.in_thread(session, step, call, lambda: step.bound.call(tool.fn, *leading))
     except asyncio.CancelledError:
         if not deadline.passed:
-            raise
+            if deadline.task.cancelling():
+                raise
+            why = "it raised CancelledError, although nobody cancelled it"
+            raise Astray(why) from None
         deadline.task.uncancel()
         why = f"no answer within {tool.timeout_ms / 1000:g} s"
         raise TimedOut(why) from None

@@ -138,7 +138,7 @@ class Engine:
         while not self._stop_renewing.wait(renew_every_ms(self.lease_ms) / 1000):
             now = self.clock.now()
             if lapsed(self.lease_until, now):
-                self.lapses += 1  # what was held may be held elsewhere by now: to renew the lease does not bring it back
+                self.lapses += 1  # what was held may be held elsewhere by now: renewing does not bring it back
             until = now + self.lease_ms
             try:
                 self.store.renew(self.worker, until)
@@ -225,7 +225,10 @@ class Engine:
 
     def why(self, error: BaseException) -> str:
         """Return what is recorded of an exception: its type and text, bounded, without a traceback."""
-        text = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
+        try:
+            text = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
+        except Exception:  # noqa: BLE001  an exception that cannot say what it is has still been raised
+            text = f"{type(error).__name__}, whose text cannot be made"
         return text.encode("utf-8", "replace").decode()[:1_000]
 
     def settle_due(self, session: Session) -> None:
@@ -267,7 +270,7 @@ class Engine:
             if future.done():
                 self._late(session, step, call, value, error)
             elif error is not None:
-                future.set_exception(error)
+                future.set_exception(effects.tamed(error))
             else:
                 future.set_result(value)
 

@@ -23,7 +23,7 @@ from milepost.core import entries as e
 from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
 from milepost.core.steps import Effect, Read, Receive, Sleep
-from milepost.errors import EpochLost, Waiting
+from milepost.errors import Damaged, EpochLost, Waiting
 from milepost.stores.api import Append, ApprovalRow, EffectRow, Once, OnceSettled, Post
 
 if TYPE_CHECKING:
@@ -162,16 +162,16 @@ class Session:
     def _append(self, entries: tuple[e.Entry, ...], beside: dict[str, Any]) -> Append:
         if self.dropped is not None:
             raise self.dropped
-        state, bodies, rows, settled = self.state, [], [], []
+        bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
+        state, rows, settled = self.state, [], []
         self._fresh = True
         for entry in entries:
             if type(entry) in _LEAVING:
                 settled.extend(self._let_go(entry))
             state.apply(entry)
-            bodies.append(codec.encode(entry))
             row = _ROWS.get(type(entry))
             if row is not None:
-                effect = state.steps[entry.step]  # type: ignore[attr-defined]
+                effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
                 if type(effect) is Effect:
                     rows.append(row(effect))
                     if effect.once is not None and effect.final:
@@ -228,6 +228,8 @@ class Session:
 
         What was refused together with it (a boundary, say) may have moved the state on: the attempt's own visit counts.
         """
+        if effect.effect == "read":
+            return  # it changes nothing, so nobody needs to know what came of it
         now = self.engine.clock.now()
         visit = self.state.visit if visit is None else visit
         message = messages.Evidence(
@@ -255,12 +257,16 @@ class Session:
         return msgspec.Raw(_REFERENCE + digest.encode() + b'"}'), {digest: data}
 
     async def fetch(self, raw: msgspec.Raw | None) -> bytes:
-        """Return the bytes of a value that `stow` made, verified against their digest."""
+        """Return the bytes of a value that `stow` made, verified. Damage stops the segment; it never means "again"."""
         data = b"null" if raw is None else bytes(raw)
         if not data.startswith(_REFERENCE):
             return data
         digest = data[len(_REFERENCE) : -2].decode()
-        return self._stowed.get(digest) or await self.engine.verified_chunk(self.run_id, digest)
+        try:
+            return self._stowed.get(digest) or await self.engine.verified_chunk(self.run_id, digest)
+        except Damaged as error:
+            self.stop(error)
+            raise
 
     # ------------------------------------------------------------ moving and resting
 

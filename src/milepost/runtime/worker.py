@@ -73,11 +73,14 @@ class Worker:
             session.check_soon()
         if self.tasks:
             await asyncio.wait(self.tasks.values(), timeout=grace_s)
-        left = [task for task in self.tasks.values() if not task.done()]
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=1)
+        for session in list(self.engine.sessions.values()):
+            session.unload()  # not a bare cancel: that would be recorded as if the segment had cancelled its calls
+        for again in (False, True):
+            left = [task for task in self.tasks.values() if not task.done()]
+            for task in left if again else ():
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=1)
 
     async def _mail(self) -> None:
         if not self.engine.sessions:

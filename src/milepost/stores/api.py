@@ -155,7 +155,8 @@ class Append:
     """Entries of one run with all that is written beside them. Refused with EpochLost, SwitchedOff or OnceTaken.
 
     `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the
-    transaction and returns further entries; `release` is (now, due); `lease` is (worker, until).
+    transaction and returns further entries; `release` is (now, due), where messages that wait make it due now, unless
+    that is None; `lease` is (worker, until).
     """
 
     head: Head
@@ -175,7 +176,7 @@ class Append:
     holds: Sequence[Switch] = ()
     lifts: Sequence[tuple[str, str, str]] = ()
     work: Callable[[Any], list[bytes]] | None = None
-    release: tuple[int, int | None] | None = None
+    release: tuple[int | None, int | None] | None = None
     lease: tuple[str, int] | None = None
 
 

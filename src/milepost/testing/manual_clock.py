@@ -14,8 +14,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 class ManualClock:
     """A clock for `App(clock=…)` that stands still until it is told otherwise.
 
-    `start` is an aware datetime; `seed` decides what `chance` and `uuid` return. Time may also be set back, as the clock
-    of a machine may be.
+    `start` is an aware datetime; `seed` decides what `chance` and `uuid` return. Time may also be set back, as a
+    machine's clock may be.
     """
 
     def __init__(self, start: datetime = START, *, seed: int = 0) -> None:

@@ -1,29 +1,30 @@
 """What a disk may hold after the power went: a recording of everything SQLite wrote, and the states made from it.
 
 `RecordingDisk` is a VFS: it passes every call on to the real one and keeps, in order, each write, truncation, creation,
-deletion and sync of the database, its write-ahead log and its rollback journal. `states` replays the recording up to some
-event, lets the power go there, and gives what may then be on the disk:
+deletion and sync of the database, its write-ahead log and its rollback journal. `states` replays the recording up to
+some event, lets the power go there, and gives what may then be on the disk:
 
   what was synced is there, whole;
-  of what was not, any part is there: nothing, all, some writes and not others, later ones without earlier ones, and of a
-  write some of its sectors and not others;
-  a created or deleted name counts only once its folder was synced, which SQLite does with the first sync of a new journal
-  or log. Until then the old file, the new one, or none may be found under the name.
+  of what was not, any part is there: nothing, all, some writes and not others, later ones without earlier ones, and of
+  a write some of its sectors and not others;
+  a created or deleted name counts only once its folder was synced, which SQLite does with the first sync of a new
+  journal or log. Until then the old file, the new one, or none may be found under the name.
 
 The memory of the dead machine, the shared index of the log among it, is gone. Whoever records also notes what was
-acknowledged (`acknowledge`): what a commit had promised before the cut must be in every state after it. That a sector is
-written whole or not at all is assumed, and that a sync that returned has reached the disk: a drive that lies about it can
-lose anything, and no record can help that.
+acknowledged (`acknowledge`): what a commit had promised before the cut must be in every state after it. That a sector
+is written whole or not at all is assumed, and that a sync that returned has reached the disk: a drive that lies about
+it can lose anything, and no record can help that.
 
-The states are chosen and torn by a seed, so that a state that was found to be bad can be made again from the same recording.
+The states are chosen and torn by a seed, so that a state that was found to be bad can be made again from the same
+recording.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -77,7 +78,10 @@ Event = Named | Wrote | Sized | Synced
 
 
 class RecordingDisk(apsw.VFS):
-    """Records what happens to the stores in one folder. Use it inside `with disk.installed():`, on files not there before."""
+    """Records what happens to the store in one folder. Use it inside `with disk.installed():`, from an empty folder on.
+
+    A store may be closed and opened again. Every disk of a process has a name of its own.
+    """
 
     def __init__(self, name: str = "recording") -> None:
         self.name = name
@@ -257,7 +261,7 @@ class _Replay:
         """Return what is found after a cut, by name."""
         names = dict(self.names)
         for one in self.unsynced_names:
-            if way in {"all", "torn", "sectors"} or (way != "none" and chance.random() < 0.5):  # noqa: PLR2004  a coin
+            if way in {"all", "torn", "sectors"} or (way != "none" and chance.random() < 0.5):
                 names[one.name] = one.file
         found = {}
         for name, file in names.items():
@@ -279,11 +283,11 @@ def survivors(changes: list[Unsynced], way: Way, chance: Random) -> list[Unsynce
         case "torn":
             return [*changes[:-1], *(_torn(changes[-1], chance) if changes else [])]
         case "some":
-            return [change for change in changes if chance.random() < 0.5]  # noqa: PLR2004  a coin
+            return [change for change in changes if chance.random() < 0.5]
         case "late":
             return changes[chance.randrange(len(changes) + 1) :]
         case "sectors":
-            return [part for change in changes for part in _sectors(change) if chance.random() < 0.7]  # noqa: PLR2004
+            return [part for change in changes for part in _sectors(change) if chance.random() < 0.7]
 
 
 def _torn(change: Unsynced, chance: Random) -> list[Unsynced]:
@@ -297,10 +301,7 @@ def _sectors(change: Unsynced) -> list[Unsynced]:
         return [change]
     start, end = change.offset, change.offset + len(change.data)
     edges = [start, *range((start // SECTOR + 1) * SECTOR, end, SECTOR), end]
-    return [
-        Wrote(change.file, left, change.data[left - start : right - start])
-        for left, right in zip(edges, edges[1:], strict=False)
-    ]
+    return [Wrote(change.file, left, change.data[left - start : right - start]) for left, right in pairwise(edges)]
 
 
 def states(
@@ -308,7 +309,7 @@ def states(
 ) -> Iterator[DiskState]:
     """Give what the disk may hold after a cut behind each event, in each way; states with the same files only once.
 
-    With `most`, so many pairs of an event and a way are drawn by the seed. The pairs at which all is synced have one way.
+    With `most`, so many pairs of an event and a way are drawn by the seed. Where all is synced there is one way.
     """
     wanted = _choose(disk, seed, most, ways)
     seen: set[tuple[Any, ...]] = set()
@@ -345,5 +346,5 @@ def empty_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         if path.is_file():
-            os.unlink(path)
+            path.unlink()
     return folder

@@ -19,7 +19,9 @@ _PARTS = ("aiosmtpd", "httpx")  # the extra `demo`
 
 @click.command()
 @click.option("--naive", is_flag=True, help="Run the desk with plain retries instead, and count its duplicates.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Decides faults and kills.")
+@click.option(
+    "--seed", metavar="N", type=click.IntRange(min=0), default=1, show_default=True, help="Decides faults and kills."
+)
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Leave the files in this new folder.")
 @click.option(
     "--finish",

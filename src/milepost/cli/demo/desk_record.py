@@ -50,11 +50,12 @@ class Record:
 
 @dataclass
 class _Followed:
-    """One run as far as it was read: where its chain ended, what had begun, and what was in flight."""
+    """One run as far as it was read: where its chain ended, what had begun, and what is in flight, by step."""
 
     seq: int = 0
     begun: int = 0
-    in_flight: dict[str, int] = field(default_factory=dict)
+    in_flight: dict[str, str] = field(default_factory=dict)
+    tools: dict[str, str] = field(default_factory=dict)
 
 
 class DeskRecord:
@@ -81,9 +82,9 @@ class DeskRecord:
         return sum(run.begun for run in self._followed.values())
 
     def in_flight(self) -> frozenset[str]:
-        """Every attempt that started, and of which nothing more is recorded. Each has a name of its own."""
+        """Every attempt that started, and of which nothing more is recorded, as `tool run entry`."""
         self._look()
-        return frozenset(f"{name}:{seq}" for name, run in self._followed.items() for seq in run.in_flight.values())
+        return frozenset(name for run in self._followed.values() for name in run.in_flight.values())
 
     def read(self) -> Record:
         """The whole record. Call it when the worker has ended."""
@@ -97,7 +98,7 @@ class DeskRecord:
             followed = self._followed.setdefault(row.id, _Followed())
             if row.seq > followed.seq:
                 for line in (await self._inspect.journal(row.id))[followed.seq :]:
-                    _follow_line(followed, line)
+                    _follow_line(row.id, followed, line)
 
     async def _read(self) -> Record:
         rows = await self._inspect.runs(Query(limit=_MANY))
@@ -127,13 +128,16 @@ class DeskRecord:
         ]
 
 
-def _follow_line(followed: _Followed, line: Line) -> None:
+def _follow_line(run: str, followed: _Followed, line: Line) -> None:
     step = str(line.fields.get("step", ""))
+    plan = line.fields if line.name == "effect_planned" else line.fields.get("plan")
+    if plan is not None:
+        followed.tools[step] = str(plan["tool"])  # a resend names only the step
     if line.name == "effect_started":
-        followed.in_flight[step] = line.seq
+        followed.in_flight[step] = f"{followed.tools[step]} {run} {line.seq}"
     elif line.name in {"effect_confirmed", "effect_failed", "effect_unknown", "attempt_settled"}:
         followed.in_flight.pop(step, None)
-    followed.begun += line.name in {"read_returned", "effect_planned"} or line.fields.get("plan") is not None
+    followed.begun += line.name == "read_returned" or plan is not None
     followed.seq = line.seq
 
 

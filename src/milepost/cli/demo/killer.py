@@ -4,8 +4,9 @@ A *life* is the time from a start of the worker to its end. The moment of each k
 
 * Most kills come some time after the life's first new step, so that work moves on; the others come soon after the
   start, while the worker imports, recovers or reconciles.
-* Most kills then wait, for a bounded time, until an effect is in flight. Whether one truly was is judged after the
-  process is dead, when nothing can change any more. An attempt that an earlier kill left behind does not count again.
+* Most kills are aimed: they then wait, for a bounded time, until an effect that is worth it is in flight. Whether any
+  was is judged after the process is dead, when nothing can change any more. An attempt that an earlier kill left behind
+  does not count again.
 * A life is cut short when the work would otherwise be done before the wanted number of kills.
 
 Once both numbers are reached, the worker is left alone to finish. Everything is bounded: the kills, the failures of the
@@ -44,7 +45,7 @@ class Plan:
     early_share: float = 0.15
     aimed_share: float = 0.8
     patience: float = 0.4
-    linger: tuple[float, float] = (0.02, 0.12)
+    linger: tuple[float, float] = (0.0, 0.12)
     warm_up: float = 6.0
     killing_time: float = 90.0
     whole_time: float = 180.0
@@ -98,7 +99,8 @@ class Killer:
     """Runs `argv` to its end, killing it on the way.
 
     `progress` says how many steps have begun so far. `in_flight` names each attempt at an effect that has started and
-    of which nothing more is recorded. `on_look` is called on each look at the worker, a few hundred times a second.
+    of which nothing more is recorded; an aimed kill waits for one that is `worth` it. `on_look` is called on each look
+    at the worker, a few hundred times a second.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Killer:
         progress: Callable[[], int],
         in_flight: Callable[[], Collection[str]],
         log: Path,
+        worth: Callable[[str], bool] = lambda _: True,
         on_look: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self._argv = list(argv)
@@ -117,6 +120,7 @@ class Killer:
         self._in_flight = in_flight
         self._left_behind: frozenset[str] = frozenset()
         self._log = log
+        self._worth = worth
         self._on_look = on_look
         self._random = random.Random(plan.seed)
         self._report = Report()
@@ -189,18 +193,21 @@ class Killer:
         if status != -signal.SIGKILL:
             return self._ended(status)
         lived = time.monotonic() - started
-        self._report.kills.append(Kill(worker.pid, lived, on_effect=self._has_started_effect()))
-        self._left_behind |= frozenset(self._in_flight())
+        hit = self._new_in_flight()
+        self._report.kills.append(Kill(worker.pid, lived, on_effect=bool(hit)))
+        self._left_behind |= hit
         self._on_look(self._report)
         return False
 
     def _await_effect(self, worker: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self._plan.patience
-        while worker.poll() is None and not self._has_started_effect() and time.monotonic() < deadline:
+        while worker.poll() is None and time.monotonic() < deadline:
+            if any(self._worth(name) for name in self._new_in_flight()):
+                return
             time.sleep(_LOOK_SECONDS)
 
-    def _has_started_effect(self) -> bool:
-        return not self._left_behind.issuperset(self._in_flight())
+    def _new_in_flight(self) -> frozenset[str]:
+        return frozenset(self._in_flight()) - self._left_behind
 
     def _note_first_step(self, seconds: float) -> None:
         if self._report.restarts:

@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 
+from rich.box import ROUNDED
 from rich.table import Table
 
 from milepost.cli.demo.desk_record import Held
 from milepost.cli.demo.outcome import Outcome
 from milepost.cli.demo.tally import Tally
 
-_NAMES = {"refund": "refunds", "voucher": "vouchers", "note": "notes in the CRM", "mail": "mails"}
+_NAMES = {"refund": "refunds", "voucher": "vouchers", "note": "CRM notes", "mail": "mails"}
 _ID_LENGTH = 8  # characters of a run's id; the command line takes any beginning that names one run
 
 
 def outside_table(tally: Tally) -> Table:
     """What the outside ledgers say, one line for each kind of effect."""
-    table = Table(title="Counted in the ledgers of the outside world", title_justify="left")
+    table = Table(title="Counted in the ledgers of the outside world", title_justify="left", box=ROUNDED)
     table.add_column("effect")
-    for column in ("expected", "applied", "duplicates", "lost", "with a person", "wrong"):
+    for column in ("expected", "applied", "duplicates", "lost", "waiting", "wrong"):
         table.add_column(column, justify="right")
     for line in tally.lines:
         figures = (line.expected, line.applied, line.duplicates, line.lost, line.waiting, line.wrong)
@@ -27,7 +28,7 @@ def outside_table(tally: Tally) -> Table:
 def worker_table(outcome: Outcome) -> Table:
     """What the worker went through, and what the outside did to it."""
     report, record = outcome.report, outcome.record
-    table = Table(show_header=False)
+    table = Table(show_header=False, box=ROUNDED)
     table.add_column()
     table.add_column(justify="right")
     table.add_row("tickets", str(outcome.tickets))
@@ -48,23 +49,23 @@ def worker_table(outcome: Outcome) -> Table:
 
 
 def decisions(outcome: Outcome) -> Iterator[str]:
-    """What waits for a person, each with the commands to look at it and to settle it."""
+    """What waits for a person, each with the commands to look at it and to settle it: lines that a shell can take."""
     if outcome.record is None or not outcome.record.held:
         return
-    yield "Nobody can ask a mail server what became of a mail: these wait for you. Its ledger is your mailbox here."
-    yield f"  export MILEPOST_STORE={outcome.store.resolve()}"
-    for held in outcome.record.held:
+    yield "# Nobody can ask a mail server what became of a mail: these wait for you. Its ledger is your mailbox here."
+    yield f"export MILEPOST_STORE={outcome.store.resolve()}"
+    for held in sorted(outcome.record.held, key=lambda held: held.ticket):
         run, arrived = held.run[:_ID_LENGTH], outcome.arrived(held)
-        yield f"  {held.ticket}: the {held.kind} {'arrived' if arrived else 'never arrived'}"
-        yield f"    milepost show {run}"
-        yield f"    milepost resolve {run} {held.path} {_word(held, arrived=arrived)}"
-    yield f"Then let the desk go on: milepost demo --finish {outcome.folder}"
+        yield f"milepost show {run}  # {held.ticket}: the {held.kind} {'arrived' if arrived else 'never arrived'}"
+        yield f"milepost resolve {run} {held.path} {_word(held, arrived=arrived)}"
+    yield "# Then let the desk go on:"
+    yield f"milepost demo --finish {outcome.folder}"
 
 
 def _word(held: Held, *, arrived: bool) -> str:
     if not arrived:
-        return f"--did-not-happen --why 'no {held.kind} in the ledger'"
-    return f"--happened {'null' if held.kind == 'mail' else 'VALUE'} --why 'it is in the ledger'"
+        return f"--did-not-happen --why 'no such {held.kind}'"
+    return f"--happened {'null' if held.kind == 'mail' else 'VALUE'} --why 'found it'"
 
 
 def _sum(faults: Mapping[str, int], *names: str) -> str:

@@ -38,5 +38,6 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     console.print(worker_table(outcome))
     for line in decisions(outcome):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(f"# Store, ledgers and logs stay in {outcome.folder}", soft_wrap=True, highlight=False, markup=False)
     verdict = "; ".join(outcome.problems()) or "Nothing was done twice, and nothing was forgotten."
     console.print(verdict, style="red" if outcome.problems() else "green")

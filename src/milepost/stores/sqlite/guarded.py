@@ -2,8 +2,8 @@
 
 The tool's statements and its outcome commit together, so its effect can never be unknown. What it may not do: touch or
 make anything whose name begins with `mp_`, make temporary things (they outlive the transaction, and hide what has the
-same name), begin or end a transaction, attach files, or change pragmas. What no authorizer sees is a conflict clause that
-rolls the whole transaction back: the batch is then written again without that tool.
+same name), begin or end a transaction, attach files, or change pragmas. What no authorizer sees is a conflict clause
+that rolls the whole transaction back: the batch is then written again without that tool.
 """
 
 from __future__ import annotations

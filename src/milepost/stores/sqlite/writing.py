@@ -413,7 +413,7 @@ class Batch:
         held, row, seq, digest, _, segment = found
         epoch = rules.next_epoch(held)
         self.connection.execute(SQL["raise_epoch"], (epoch, run)).fetchall()
-        self.moved.pop(run, None)  # what the old owner's head was moved to in this batch ends here, and it writes no more
+        self.moved.pop(run, None)  # the old owner's head, wherever this batch has moved it, is appended to no more
         append = Append(Head(run, run_id, epoch, row, seq, digest, segment), [entry(epoch)], 0)
         rows = Rows()
         self._number(append, append.entries, rows)
@@ -441,7 +441,7 @@ class Batch:
             self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
             self.connection.execute(SQL["release_failed"], (run,)).fetchall()
-            due = kill.at if open_paths else None
+            due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
             self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
             killed.runs.append(str(run_id))
             killed.unknown.extend((str(run_id), path) for path in open_paths)

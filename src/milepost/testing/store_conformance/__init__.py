@@ -6,7 +6,7 @@
 
     @pytest.fixture
     def stores(tmp_path):
-        return MyStores(tmp_path)          # a StoreFactory: `async def open(self) -> Store`, again and again one place
+        return MyStores(tmp_path)          # a StoreFactory: `async def open(self) -> Store`, each time the same place
 
     # test_my_store.py
     from milepost.testing import store_conformance as conformance
@@ -15,8 +15,8 @@
     class TestJournal(conformance.Journal): ...
 
 `ALL` lists what every store must pass. `Transactions` is for a store whose capabilities say `transactional`; it runs
-PostgreSQL's and SQLite's common SQL. A test opens the same place several times and lets the openings compete, as processes
-do. Everything goes through the Store protocol; what is stored in is nobody's business here.
+PostgreSQL's and SQLite's common SQL. A test opens the same place several times and lets the openings compete, as
+processes do. Everything goes through the Store protocol; what is stored in is nobody's business here.
 """
 
 from milepost.testing.store_conformance.chunks import Chunks

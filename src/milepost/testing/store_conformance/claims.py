@@ -56,9 +56,7 @@ class Claims:
     @proves
     async def test_of_two_processes_that_start_the_same_key_one_creates_the_run(self, subject: Subject) -> None:
         other = await subject.other()
-        new = [
-            Create(NewRun(run_id, "desk", "1", "d", b"created", "pay", 1, 1, key="k")) for run_id in ("a1", "a2")
-        ]
+        new = [Create(NewRun(run_id, "desk", "1", "d", b"created", "pay", 1, 1, key="k")) for run_id in ("a1", "a2")]
 
         (first,), (second,) = await asyncio.gather(subject.store.commit([new[0]]), other.commit([new[1]]))
 
@@ -81,9 +79,7 @@ class Claims:
     async def test_a_run_is_taken_only_from_whom_it_was_seen_with(self, subject: Subject) -> None:
         await subject.held("a1")
 
-        answers = [
-            (await subject.write(claim("a1", "worker-2", owner_was)))[0] for owner_was in (None, "worker-3")
-        ]
+        answers = [(await subject.write(claim("a1", "worker-2", owner_was)))[0] for owner_was in (None, "worker-3")]
 
         assert [type(answer) for answer in answers] == [EpochLost, EpochLost]
         assert (await subject.store.run("a1")).owner == "worker-1"

@@ -22,7 +22,9 @@ class Journal:
         assert await subject.bodies("a1") == [b"created a1", b"claimed 1", b"one", odd, b"", b"four"]
 
     @proves
-    async def test_every_entry_is_bound_to_the_one_before_and_the_first_to_store_and_run(self, subject: Subject) -> None:
+    async def test_every_entry_is_bound_to_the_one_before_and_the_first_to_store_and_run(
+        self, subject: Subject
+    ) -> None:
         head = await subject.held("a1")
         await subject.done(append(head, b"one"))
 
@@ -55,7 +57,9 @@ class Journal:
     async def test_runs_that_are_written_in_one_batch_have_chains_of_their_own(self, subject: Subject) -> None:
         heads = [await subject.held(f"a{number}") for number in range(5)]
 
-        await subject.write(*(append(head, b"%d %s" % (turn, head.run_id.encode())) for turn in range(3) for head in heads))
+        await subject.write(
+            *(append(head, b"%d %s" % (turn, head.run_id.encode())) for turn in range(3) for head in heads)
+        )
 
         for head in heads:
             name = head.run_id.encode()
@@ -67,7 +71,9 @@ class Journal:
         won = await subject.claim("a1", "worker-2", "worker-1")
         other = await subject.held("a2")
 
-        answers = await subject.write(append(won, b"one"), append(lost, b"stale"), append(other, b"two"), append(won, b"three"))
+        answers = await subject.write(
+            append(won, b"one"), append(lost, b"stale"), append(other, b"two"), append(won, b"three")
+        )
 
         refused(answers[1], EpochLost)
         assert [answers[0], answers[2], answers[3]] == [None, None, None]

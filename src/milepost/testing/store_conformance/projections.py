@@ -48,7 +48,9 @@ class Projections:
     async def test_a_status_is_shown_with_its_reason_and_what_to_type(self, subject: Subject) -> None:
         head = await subject.held("a1")
 
-        await subject.done(append(head, status=status("parked", reason="signal", until=99, ask="milepost send", why="w")))
+        await subject.done(
+            append(head, status=status("parked", reason="signal", until=99, ask="milepost send", why="w"))
+        )
 
         row = await subject.store.run("a1")
         assert (row.status, row.reason, row.until, row.ask, row.why, row.changed_at) == (
@@ -89,7 +91,9 @@ class Projections:
         assert await listed(subject, status="ready", workflow="shop", tag=("team", "y")) == ["a2"]
 
     @proves
-    async def test_what_needs_a_person_is_what_is_blocked_asks_or_has_an_effect_for_a_person(self, subject: Subject) -> None:
+    async def test_what_needs_a_person_is_what_is_blocked_asks_or_has_an_effect_for_a_person(
+        self, subject: Subject
+    ) -> None:
         heads = {name: await subject.held(name) for name in ("b0", "b1", "b2", "b3", "b4")}
         await subject.write(
             append(heads["b1"], status=status("blocked")),
@@ -144,7 +148,9 @@ class Projections:
         ]
 
     @proves
-    async def test_a_later_row_of_an_effect_replaces_the_earlier_one_and_a_settled_one_leaves(self, subject: Subject) -> None:
+    async def test_a_later_row_of_an_effect_replaces_the_earlier_one_and_a_settled_one_leaves(
+        self, subject: Subject
+    ) -> None:
         head = await subject.held("a1")
 
         await subject.write(
@@ -162,7 +168,9 @@ class Projections:
         head = await subject.held("a1")
         await subject.done(append(head, b"1", effects=[effect(":0")]))
 
-        await subject.done(append(head, b"2", effects=[EffectRow(":0", "started", "mail/send#1", "send", "irreversible", 1, 11)]))
+        await subject.done(
+            append(head, b"2", effects=[EffectRow(":0", "started", "mail/send#1", "send", "irreversible", 1, 11)])
+        )
 
         (row,) = await subject.store.effects("a1")
         assert (row.path, row.tool, row.effect) == ("mail/send#1", "send", "irreversible")

@@ -89,8 +89,9 @@ class Refusals:
         new = NewRun("a4", "desk", "1", "d", b"created", "pay", 1, 1)
 
         answers = await subject.write(
-            Create(new), stopped[EpochLost], claim("a2"), stopped[SwitchedOff], deliver("a1", "m1"), append(head, b"one"),
-            stopped[OnceTaken], kill("a3"), stopped[UnknownRun], Enlist(WorkerRow("worker-9", "h", 1, 1, 9)),
+            Create(new), stopped[EpochLost], claim("a2"), stopped[SwitchedOff], deliver("a1", "m1"),
+            append(head, b"one"), stopped[OnceTaken], kill("a3"), stopped[UnknownRun],
+            Enlist(WorkerRow("worker-9", "h", 1, 1, 9)),
             claim("nobody"), deliver("nobody", "m"), append(head, b"two"),
         )  # fmt: skip
 
@@ -130,7 +131,9 @@ class Refusals:
         by_switch = append(head, b"refused", scopes=("tool:charge",))
         by_identity = append(head, b"refused", once=ONCE)
 
-        answers = await subject.write(append(head, b"one"), by_switch, append(head, b"two"), by_identity, append(head, b"three"))
+        answers = await subject.write(
+            append(head, b"one"), by_switch, append(head, b"two"), by_identity, append(head, b"three")
+        )
 
         assert [type(answer) for answer in answers] == [type(None), SwitchedOff, type(None), OnceTaken, type(None)]
         assert (await subject.bodies("a1"))[2:] == [b"one", b"two", b"three"]

@@ -153,7 +153,7 @@ def status(name: str, **facts: Any) -> Status:
 def refused(answer: Any, kind: type[E]) -> E:
     """Return the error that refused an operation; AssertionError where it was not refused, or with another one."""
     if not isinstance(answer, kind):
-        raise AssertionError(f"expected a refusal with {kind.__name__}, got {answer!r}")
+        raise AssertionError(f"expected a refusal with {kind.__name__}, got {answer!r}")  # noqa: TRY004  a failed proof
     return answer
 
 

@@ -1,8 +1,8 @@
 """A drop folder, as partners exchange files: `python -m milepost.testing.world.drop_service`.
 
-Who sends writes a file under another name and renames it to `drop/ACCOUNT~TOOL~NAME.json`. Its content is
-`{"key": …, "attempt": …, "args": {…}}`. The service picks it up, notes it in its ledger as applied, and moves it to `taken/`. Two files
-of one name after each other are two effects; whoever wants to know looks into both folders.
+Who sends writes a file under another name and renames it to `drop/ACCOUNT~TOOL~NAME.json`. Its content is `{"key": …,
+"attempt": …, "args": {…}}`. The service picks it up, notes it in its ledger as applied, and moves it to `taken/`. Two
+files of one name after each other are two effects; whoever wants to know looks into both folders.
 """
 
 from __future__ import annotations

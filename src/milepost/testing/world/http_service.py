@@ -1,16 +1,16 @@
 """An HTTP service with one kind of endpoint for each class of effect: `python -m milepost.testing.world.http_service`.
 
-Every path is `/ACCOUNT/KIND/TOOL/NAME`, the body is the JSON object of the arguments, and `Effect-Attempt` may say which
-attempt it is. That number, and the `Effect-Key` of the kinds that do not look at keys, only go into the ledger.
+Every path is `/ACCOUNT/KIND/TOOL/NAME`, the body is the JSON object of the arguments, and `Effect-Attempt` may say
+which attempt it is. That number, and the `Effect-Key` of the kinds that do not look at keys, only go into the ledger.
 
-  POST keyed         applies once for each `Idempotency-Key`, as long as the account's rules say that keys are known; the
-                     same key with other arguments is answered 422
+  POST keyed         applies once for each `Idempotency-Key`, as long as the account's rules say that keys are known;
+                     the same key with other arguments is answered 422
   POST queryable     applies each time
   PUT  absolute      applies if `If-Match` is the version of the name (0 for none yet), else 412
   POST irreversible  applies each time, and answers no question
 
-`GET` of the same path lists what was applied under the name (`shows_after_ms` late, except for `absolute`), and its version.
-The service is honest: what goes wrong on the way is the proxy's.
+`GET` of the same path lists what was applied under the name (`shows_after_ms` late, except for `absolute`), and its
+version. The service is honest: what goes wrong on the way is the proxy's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = {"keyed": "POST", "queryable": "POST", "absolute": "PUT", "irreversible"
 PATH_PARTS = 3
 
 
-class Refused(Exception):  # noqa: N818  what a service answers
+class Refused(Exception):
     """The request is refused, and nothing was done."""
 
     def __init__(self, status: int, why: str) -> None:

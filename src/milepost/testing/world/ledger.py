@@ -1,7 +1,8 @@
-"""The books of the outside world: one SQLite file for each service, written by that service alone, read by whoever judges.
+"""The books of the outside world: one SQLite file for each service, written by it alone, read by whoever judges.
 
-What a service did is a line in `applied`, written in a transaction of its own in the moment in which it is done. It knows
-of no journal. `requests` has all that was asked, also what was refused or known already; `met` what a fault proxy did.
+What a service did is a line in `applied`, written in a transaction of its own in the moment in which it is done. It
+knows of no journal. `requests` has all that was asked, also what was refused or known already; `met` what a fault
+proxy did.
 """
 
 from __future__ import annotations

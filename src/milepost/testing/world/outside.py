@@ -26,10 +26,10 @@ HERE = "milepost.testing.world"
 
 
 class World:
-    """An HTTP service, a mail server and a drop folder, the first two behind a fault proxy, all as processes of their own.
+    """An HTTP service and a mail server behind a fault proxy each, and a drop folder: all processes of their own.
 
-    They run between enter and exit, and end with this process however it ends. Their ledgers stay in `folder` and can be
-    read at any time. Raises NotStarted where one of them does not start to listen.
+    They run between enter and exit, and end with this process however it ends. Their ledgers stay in `folder` and can
+    be read at any time. Raises NotStarted where one of them does not start to listen.
     """
 
     def __init__(self, folder: Path, *, mail: bool = True) -> None:

@@ -17,7 +17,7 @@ STOP_S = 3.0
 LOOK_S = 0.005
 
 
-class NotStarted(Exception):  # noqa: N818  named by what happened
+class NotStarted(Exception):
     """A service of the test world did not start to listen; its log says why."""
 
 
@@ -79,7 +79,7 @@ def announce(port_file: Path, port: int) -> None:
 
 
 def end_with_stdin() -> None:
-    """End this process when its standard input ends: the parent holds the other end, and however it dies, that closes."""
+    """End this process when its standard input ends: the parent holds the other end, and it closes with the parent."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1):

@@ -1,8 +1,8 @@
 """A proxy that makes the network fail: `python -m milepost.testing.world.proxy`.
 
 It stands between a tool and a service, one exchange for each connection, and does to it what the account's rules say
-(`rules.Toxic`). `--speaks http` passes one request and its answer; `--speaks smtp` passes a whole conversation, and what is done is
-done to the end of the mail: to its last line, and to the word that it was taken.
+(`rules.Toxic`). `--speaks http` passes one request and its answer; `--speaks smtp` passes a whole conversation, and
+what is done is done to the end of the mail: to its last line, and to the word that it was taken.
 
 What it did is written into its ledger, `met`, so that a test can see that the fault it asked for truly came.
 """
@@ -148,7 +148,7 @@ class Proxy:
             case "gateway":
                 await wire.finish(writer, b"421 4.3.0 from nowhere\r\n")
             case "truncate" | "trickle":
-                await trickle(writer, b"250 O", toxic.ms / 1_000)
+                await trickle(writer, b"2", toxic.ms / 1_000)
             case _:
                 await silence(reader, writer)
 

@@ -1,12 +1,13 @@
 """How the outside world treats one account: its clock, how long it knows keys, how late it shows, and what goes wrong.
 
-The rules of an account are a small JSON file that a test may rewrite at any time; each service and the proxy read it anew
-for each exchange. So one world serves many tests, each in an account of its own.
+The rules of an account are a small JSON file that a test may rewrite at any time; each service and the proxy read it
+anew for each exchange. So one world serves many tests, each in an account of its own.
 
-What goes wrong with an exchange is a `Toxic`. A test either scripts them, one for each exchange that changes something (in
-order; after the script all goes well), or lets a seed choose. A seeded choice depends on the seed, on what is asked for and
-on how often it was asked, never on the order in which things come: so a seed that failed fails again. It is bounded: from
-the fourth time on the same thing is treated well, else a loop of retries might prove nothing.
+What goes wrong with an exchange is a `Toxic`. A test either scripts them, one for each exchange that changes
+something (in order; after the script all goes well), or lets a seed choose. A seeded choice depends on the seed, on
+what is asked for and on how often it was asked, never on the order in which things come: so a seed that failed fails
+again. It is bounded: from the fourth time on the same thing is treated well, else a loop of retries might prove
+nothing.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Request(NamedTuple):
         return f"{self.method} {'/'.join(self.path)} {self.headers.get('idempotency-key', '')}".rstrip()
 
 
-class BadRequest(Exception):  # noqa: N818  what a service answers
+class BadRequest(Exception):
     """Bytes that are no request."""
 
 
