@@ -1,1 +1,1 @@
-"""AgentDojo's banking tasks, run as Milepost runs whose worker is killed once in each; the suite's own check judges."""
+"""AgentDojo's tasks, run as Milepost runs whose workers are killed; the suites' own checks judge."""

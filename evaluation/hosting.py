@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation.counter import ROOT
-from evaluation.points import Case, Ending
+from evaluation.points import Case
 from evaluation.task import canonical
 
 _PATIENCE = 120.0
@@ -36,7 +36,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Closed:
-    """An account at its end; the answers of its ending are the caller's to add."""
+    """An account at its end: its last statement, all of its environment (JSON), and the suite's own verdict."""
 
     statement: Statement
     environment: str
@@ -88,11 +88,6 @@ def _statement(told: dict[str, Any]) -> Statement:
         for line in told["ledger"]
     )
     return Statement(told["asked"], tuple(lines))
-
-
-def ending(closed: Closed, answers: list[str]) -> Ending:
-    """How a run of ours ended, to be compared with how it should have."""
-    return Ending(closed.environment, tuple(answers), closed.useful)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,10 @@
 """Whether a run that was killed is equal to the one that nobody killed, and that one to the suite's own execution."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluation.dying import Finished
-from evaluation.hosting import ending
 from evaluation.killing import OUTCOMES
 from evaluation.points import Case, Point
 from evaluation.task import canonical
@@ -68,13 +67,17 @@ def _failing(claims: dict[str, bool]) -> tuple[str, ...]:
     return tuple(claim for claim, holds in claims.items() if not holds)
 
 
-def same_ending(a: Finished, b: Finished) -> bool:
-    """Whether two runs ended alike."""
-    return ending(a.closed, a.answers) == ending(b.closed, b.answers)
+def table(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
+    """A line for each suite, and the total."""
+    suites = dict.fromkeys(case.suite for case in cases)
+    lines = [
+        _line(suite, [case for case in cases if case.suite == suite], [v for v in verdicts if v.point.case.suite == suite])
+        for suite in suites
+    ]
+    return [*lines, _line("total", cases, verdicts)]
 
 
-def row(suite: str, cases: Sequence[Case], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """One line of the table."""
+def _line(name: str, cases: Sequence[Case], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     different = sum(bool(one.differences) for one in verdicts)
     numbers = (
         len(cases),
@@ -84,13 +87,4 @@ def row(suite: str, cases: Sequence[Case], verdicts: Sequence[Verdict]) -> tuple
         different,
         sum(bool(one.persons) for one in verdicts),
     )
-    return (suite, *(str(number) for number in numbers))
-
-
-def rows(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """A line for each suite, and the total."""
-    made = [
-        row(suite, of_suite(cases, suite, lambda case: case.suite), _of(verdicts, suite))
-        for suite in dict.fromkeys(case.suite for case in cases)
-    ]
-    return [*made, row("total", cases, verdicts)]
+    return (name, *(str(number) for number in numbers))

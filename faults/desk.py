@@ -6,6 +6,7 @@ them: no retries of their own, no redirects, each class declared as the service 
 
 import json
 import smtplib
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ import msgspec
 
 import milepost as mp
 from milepost.testing.world import Account
-
-PAGE = "Content of a page"
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -40,6 +39,9 @@ class Setup(msgspec.Struct, frozen=True):
     def outside(self) -> Account:
         """The account that it speaks to."""
         return Account(Path(self.world), self.account, self.http_port, self.mail_port)
+
+
+TLS = ssl.create_default_context()  # made once: a client would load every certificate again, for a world without any
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,8 @@ class Desk:
         @asynccontextmanager
         async def door() -> AsyncIterator[Door]:
             limits = httpx.Limits(max_keepalive_connections=0)
-            async with httpx.AsyncClient(timeout=setup.hears_s, limits=limits, trust_env=False) as client:
+            client = httpx.AsyncClient(timeout=setup.hears_s, limits=limits, trust_env=False, verify=TLS)
+            async with client:
                 yield Door(setup.outside, client, setup.hears_s)
 
         flows = [self.one, self.twenty]
@@ -278,8 +281,9 @@ def twenty_steps(tools: Tools) -> mp.Workflow[Order, list[str]]:
         given = await tools.deliver(f"{name}-b")
         noted = await tools.note(f"{name}-b")
         pressed = await tools.press(f"{name}-b")
+        last = await tools.charge(f"{name}-e", 500)
         await tools.mail(f"{name}@desk.example")
-        return mp.done([*so_far, *map(kind, (paid, sent, given, pressed)), str(noted)])
+        return mp.done([*so_far, *map(kind, (paid, sent, given, pressed, last)), str(noted)])
 
     return flow
 

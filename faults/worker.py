@@ -1,4 +1,4 @@
-"""A worker process: `python -m faults.worker run FLOW TOOL NAME`, or `… serve`, in the folder that FAULTS_FOLDER names.
+"""What a worker process does in the folder of a try: `run FLOW TOOL NAME`, or `serve`. `zygote` starts it.
 
 `run` starts the run, or finds it, and drives it until it ends or only a person helps; then it prints what it came to as one
 line of JSON. `serve` drives whatever is due until SIGTERM. A store that failed ends either with code 3.
@@ -7,9 +7,9 @@ line of JSON. `serve` drives whatever is due until SIGTERM. A store that failed 
 import asyncio
 import json
 import logging
-import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import milepost as mp
 from faults.desk import Desk, Order, Setup
 
 STORE_FAILED = 3
-FOLDER = Path(os.environ.get("FAULTS_FOLDER", "."))
 AUTHORITY = mp.Authority("desk")
 BUDGET = {"usd": 50, "tokens": 500}
 
@@ -42,13 +41,12 @@ async def serve(app: mp.App) -> None:
     await app.serve(stop, together=20, grace="1s")
 
 
-def main() -> int:
-    """Work."""
+def main(folder: Path, arguments: Sequence[str]) -> int:
+    """Work; return the code to exit with."""
     logging.basicConfig(level=logging.WARNING)
-    setup = msgspec.json.decode((FOLDER / "setup.json").read_bytes(), type=Setup)
-    desk = Desk(setup)
-    app = desk.app(f"sqlite:///{FOLDER}/store.db")
-    mode, *more = sys.argv[1:]
+    desk = Desk(msgspec.json.decode((folder / "setup.json").read_bytes(), type=Setup))
+    app = desk.app(f"sqlite:///{folder}/store.db")
+    mode, *more = arguments
     try:
         if mode == "serve":
             asyncio.run(serve(app))
@@ -60,7 +58,3 @@ def main() -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return STORE_FAILED
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,12 +12,10 @@ dropped: nothing of it is ever written again, and its lock is gone, as the kerne
 import asyncio
 import os
 import selectors
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
-from random import Random
 from typing import Any, TypeVar
-from uuid import UUID
 
 import milepost as mp
 from milepost.core.lease import renew_every_ms
@@ -27,27 +25,21 @@ from milepost.runtime.engine import Engine
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Operation
 from milepost.stores.sqlite.store import SqliteStore
+from milepost.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
-START_MS = 1_750_000_000_000
 TURNS_TO_DIE = 200
 
 
-class Time:
-    """The time of the simulation, in milliseconds since 1970, and chance from a seed: a Clock for the runtime."""
+class Time(ManualClock):
+    """The time of the simulation, which the loops set forward. A clock for the runtime."""
 
     def __init__(self, seed: int = 0, passed_s: float = 0.0) -> None:
+        super().__init__(seed=seed)
         self.passed_s = passed_s
-        self._random = Random(seed)
 
     def now(self) -> int:
-        return START_MS + int(self.passed_s * 1000 + 1e-6)
-
-    def chance(self) -> float:
-        return self._random.random()
-
-    def uuid(self) -> UUID:
-        return UUID(int=self._random.getrandbits(128), version=4)
+        return super().now() + int(self.passed_s * 1000 + 1e-6)
 
 
 class _Jumping(selectors.PollSelector):
@@ -113,10 +105,11 @@ class _OneTurn:
 
 
 class Threads:
-    """Threads in simulated time: a `def` tool takes as long as `lasting` says, and cannot be cancelled."""
+    """Threads in simulated time: a `def` tool begins after as many seconds as `late` says, and cannot be cancelled."""
 
-    def __init__(self, lasting: Callable[[], float]) -> None:
-        self._lasting = lasting
+    def __init__(self, late: Callable[[], float]) -> None:
+        self._late = late
+        self.waiting = 0
 
     def start(
         self,
@@ -127,6 +120,7 @@ class Threads:
         context = copy_context()
 
         def run() -> None:
+            self.waiting -= 1
             try:
                 value = context.run(fn)
             except Exception as error:  # noqa: BLE001  as a thread would hand it over
@@ -134,7 +128,8 @@ class Threads:
             else:
                 finished(value, None)
 
-        loop.call_later(self._lasting(), run)
+        self.waiting += 1
+        loop.call_later(self._late(), run)
 
     def close(self) -> None:
         return
@@ -147,7 +142,7 @@ class Process:
         self,
         store: MortalStore,
         time: Time,
-        outside: object,
+        resources: Mapping[type[Any], object],
         workflows: Sequence[mp.Workflow[Any, Any]],
         *,
         lease_ms: int = 30_000,
@@ -158,14 +153,10 @@ class Process:
         self.loop = Loop(time)
         self.alive = True
 
-        @asynccontextmanager
-        async def opened() -> Any:
-            yield outside
-
         self.engine = Engine(
             store,
             workflows=workflows,
-            resources={type(outside): opened},
+            resources={kind: opening(resource) for kind, resource in resources.items()},
             secrets=lambda name: name,
             clock=time,
             lease_ms=lease_ms,
@@ -249,7 +240,7 @@ class Process:
     def die(self) -> None:
         """End as a killed process ends: whatever it had not written is never written, and its lock is gone."""
         self.store.dead = True
-        self.engine.writer.failed = StoreFailed("this process is dead")
+        self.engine.writer._fail(StoreFailed("this process is dead"), [])
         path = str(locks.folder_of(self.store.place) / f"{self.engine.worker}.lock")
         os.close(locks._held.pop(path))
         self._renewal.cancel()
@@ -267,6 +258,16 @@ class Process:
         self._renewal.cancel()
         self.loop.close()
         self.store.close()
+
+
+def opening(resource: T) -> Callable[[], AbstractAsyncContextManager[T]]:
+    """Return how an app opens a resource that is there already."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[T]:
+        yield resource
+
+    return opened
 
 
 def now(what: Coroutine[Any, Any, T]) -> T:

@@ -75,7 +75,7 @@ def record(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, synchronous
             store._writer.wal_autocheckpoint(CHECKPOINT_PAGES)
             store._writer.execute(f"PRAGMA synchronous = {synchronous}").fetchall()
             recorder.watch(store)
-            process = Process(store, recorder.time, outside, [errands.errands])
+            process = Process(store, recorder.time, {Outside: outside}, [errands.errands])
             for case in CASES if again else CASES[:1]:
                 run_id = errands.begin(process, case)
                 until = errands.ENDED if again else errands.ENDED | {"parked"}
@@ -153,7 +153,7 @@ def recovered(store: MortalStore, outside: Outside, at_s: float) -> list[str]:
     store._writer.execute(
         "PRAGMA synchronous = OFF"
     ).fetchall()  # no power goes in the recovery, and it is many times faster
-    process = Process(store, Time(seed=1, passed_s=at_s), outside, [errands.errands])
+    process = Process(store, Time(seed=1, passed_s=at_s), {Outside: outside}, [errands.errands])
     wrong = []
     try:
         for case in CASES:

@@ -20,11 +20,12 @@ from milepost.core.authority import Granted
 from milepost.core.lease import needed_until
 from milepost.core.outcome import Ask
 from milepost.definitions.tools import Tool
-from milepost.errors import Denied, EpochLost, MilepostError, StepFailed
+from milepost.errors import Denied, EpochLost, IllegalOutcome, MilepostError, StepFailed
 from milepost.runtime import boundaries, driver, effects, reconcile
 from milepost.runtime.engine import Engine
 from milepost.runtime.session import Session
 from milepost.stores.api import Append, Head, OnceRow, OnceTaken, Post, Switch, SwitchedOff
+from tests.model.explorer import Violation
 from tests.model.records import Record, Records, copied
 
 STEP, PATH, TOOL = ":0", "s/pay#1", "pay"
@@ -228,7 +229,10 @@ class Steps:
         session.busy, session.dead = 1, seat.dead
         if seat.dropped:
             session.dropped = EpochLost(seat.run, seat.epoch)
-        tag = self._driven(step(session, *args))
+        try:
+            tag = self._driven(step(session, *args))
+        except IllegalOutcome as illegal:
+            raise Violation("a transition that is not in the table") from illegal
         lost = _evidence_if_lost(session, desk)
         puts = [_put(append) for append in desk.appends]
         if lost and puts:

@@ -20,6 +20,7 @@ from milepost.core import entries as e
 from milepost.core import lease as leases
 from milepost.core import messages as m
 from milepost.core.outcome import Facts, Resend
+from milepost.core.steps import Effect
 from milepost.errors import EpochLost
 from milepost.runtime import effects, gates
 from milepost.runtime.session import Session
@@ -32,7 +33,7 @@ Patches = Iterator[Any]
 
 @dataclass(frozen=True)
 class Mutation:
-    """One guard less, and the scenario within which its bug must be found."""
+    """One guard less, the scenario within which its bug must be found, and the rule that it must break first."""
 
     name: str
     within: str
@@ -252,6 +253,29 @@ def _contradiction_is_overlooked() -> Patches:
     yield mock.patch.object(inbox, "_contradiction", lambda *_args, **_more: [])
 
 
+def _a_moment_that_has_come_wakes_the_run() -> Patches:
+    due = Session._effect_due
+
+    def due_then(self: Session, effect: Any, world: Any) -> list[int]:
+        if effect.outcome == "failed" and not effect.final and effect.retry_at is not None:
+            return [effect.retry_at]
+        return due(self, effect, world)
+
+    yield mock.patch.object(Session, "_effect_due", due_then)
+
+
+def _evidence_settles_what_is_settled() -> Patches:
+    rule = inbox._RULES[m.Evidence]
+
+    def evidence(run: state.RunState, message: Any, now: int) -> list[e.Entry]:
+        effect = run.steps.get(message.step)
+        if message.saw != "returned" or not isinstance(effect, Effect) or effect.outcome != "confirmed":
+            return rule(run, message, now)
+        return [e.EffectConfirmed(at=now, step=effect.step, attempt=message.attempt, result=message.value)]
+
+    yield mock.patch.dict(inbox._RULES, {m.Evidence: evidence})
+
+
 def _failure_of_an_ended_run_is_not_final() -> Patches:
     rule = inbox._RULES[m.Evidence]
 
@@ -275,39 +299,50 @@ def _after(kind: type[e.Entry], change: Callable[[Any], None]) -> Patches:
 
 
 TWICE = "an effect is applied twice, and nobody proved or said anything"
+HIDDEN = "an effect that was applied is recorded as failed"
+UNNOTICED = "a run is done, and nobody noticed that its effect was applied twice"
 NEVER_RESTS = "nothing goes wrong any more, and it never comes to rest"
+OTHER_OWNER = "bytes leave though somebody else had taken the run"
+STARTS = "a run that is killed starts something"
 FROZEN = "irreversible, a worker is frozen past its lease"
+DIE = "irreversible, both workers die"
 ASKED = "queryable, a worker is frozen past its lease"
+LATE = "queryable, an effect lands later than declared"
+KEYED = "keyed, slow workers"
+APPROVED = "irreversible, approved or denied"
+CANCELLED = "one identity, two runs, one cancelled"
 
 ALL = [
-    Mutation("an append ignores the epoch", FROZEN, "", _epoch_ignored),
-    Mutation("a kill does not raise the epoch", "irreversible, killed", "", _kill_raises_no_epoch),
-    Mutation("a kill forgets what is to be asked about once more", "queryable, killed", "", _kill_forgets_what_is_to_be_asked_again),
-    Mutation("a switch is not checked", "irreversible, held", "", _switch_ignored),
-    Mutation("an identity is not claimed", "one identity, two runs, one cancelled", "", _identity_not_claimed),
-    Mutation("an identity is kept by a run that ended", "one identity, two runs, one cancelled", "", _identity_kept_by_what_ended),
-    Mutation("the lease is not looked at before sending", FROZEN, "", _lease_ignored_at_send),
-    Mutation("renewing brings a lapsed lease back", FROZEN, "", _renewal_brings_the_lease_back),
-    Mutation("a lapsed lease lets go of a run that nobody took", FROZEN, "", _lapsed_lease_drops_the_run),
-    Mutation("bytes leave before started is durable", "irreversible, both workers die", "", _sends_before_started_is_durable),
-    Mutation("started at recovery is taken for not started", "irreversible, both workers die", "", _started_is_not_started),
-    Mutation("started at recovery stays started", "irreversible, both workers die", "", _started_stays_started),
-    Mutation("a lapsed worker is taken for a dead one", ASKED, "", _lapsed_is_dead),
-    Mutation("an absence counts before the attempt is quiet", ASKED, "", _absence_counts_before_quiet),
-    Mutation("an absence counts before the effect must show", "queryable, effects take long to show", "", _absence_counts_before_it_could_show),
-    Mutation("one absence is enough", "queryable, one read is stale", "", _one_absence_is_enough),
-    Mutation("an absence counts where no bound is declared", "queryable, nothing is declared", "", _absence_counts_where_nothing_is_declared),
-    Mutation("a key is good for ever", "keyed, slow workers", "", _key_never_expires),
-    Mutation("a key is not looked at once more before sending", "keyed, slow workers", "", _key_is_not_looked_at_again),
-    Mutation("a retry consumes unknown", "irreversible, both workers die", "", _retry_consumes_unknown),
-    Mutation("a run that ended resends", "keyed, killed", "", _ended_run_resends),
-    Mutation("what was sent again is not asked about once more", "queryable, an effect lands later than declared", "", _resent_is_not_verified),
-    Mutation("it is asked about once more too early", "queryable, an effect lands later than declared", "", _verified_before_it_could_show),
-    Mutation("an approval is not consumed", "irreversible, approved or denied", "", _approval_is_not_consumed),
-    Mutation("an approval is not asked for", "irreversible, approved or denied", "", _approval_is_not_asked_for),
-    Mutation("a resend that was refused settles the attempt before it", "keyed, killed", "", _earlier_attempt_is_forgotten),
-    Mutation("a cancelled run goes on", "irreversible, rejected or not sent", "", _cancelled_run_goes_on),
-    Mutation("what a fenced worker saw is not kept", ASKED, "", _evidence_is_not_kept),
-    Mutation("a contradiction is overlooked", "irreversible, a person says it did not happen", "", _contradiction_is_overlooked),
-    Mutation("what failed in a run that ended may be tried again", "one identity, two runs, one killed", "", _failure_of_an_ended_run_is_not_final),
-]  # fmt: skip
+    Mutation("an append ignores the epoch", FROZEN, OTHER_OWNER, _epoch_ignored),
+    Mutation("a kill does not raise the epoch", "irreversible, killed", STARTS, _kill_raises_no_epoch),
+    Mutation("a kill forgets what is to be asked about once more", "queryable, killed", "a run is killed, and nobody will ever look at it again", _kill_forgets_what_is_to_be_asked_again),
+    Mutation("a switch is not checked", "irreversible, held", "something starts though its tool is held", _switch_ignored),
+    Mutation("an identity is not claimed", CANCELLED, "a business identity is started by two runs", _identity_not_claimed),
+    Mutation("an identity is kept by a run that ended", CANCELLED, NEVER_RESTS, _identity_kept_by_what_ended),
+    Mutation("the lease is not looked at before sending", FROZEN, "bytes leave under a lease that has lapsed", _lease_ignored_at_send),
+    Mutation("renewing brings a lapsed lease back", FROZEN, OTHER_OWNER, _renewal_brings_the_lease_back),
+    Mutation("a lapsed lease lets go of a run that nobody took", FROZEN, NEVER_RESTS, _lapsed_lease_drops_the_run),
+    Mutation("bytes leave before started is durable", DIE, "bytes leave before their `started` is durable", _sends_before_started_is_durable),
+    Mutation("started at recovery is taken for not started", DIE, "what was started under an earlier epoch is failed before it was unknown", _started_is_not_started),
+    Mutation("started at recovery stays started", DIE, "what was started under an earlier epoch is started before it was unknown", _started_stays_started),
+    Mutation("a lapsed worker is taken for a dead one", ASKED, HIDDEN, _lapsed_is_dead),
+    Mutation("an absence counts before the attempt is quiet", ASKED, HIDDEN, _absence_counts_before_quiet),
+    Mutation("an absence counts before the effect must show", "queryable, effects take long to show", HIDDEN, _absence_counts_before_it_could_show),
+    Mutation("one absence is enough", "queryable, one read is stale", HIDDEN, _one_absence_is_enough),
+    Mutation("an absence counts where no bound is declared", "queryable, nothing is declared", HIDDEN, _absence_counts_where_nothing_is_declared),
+    Mutation("a key is good for ever", KEYED, TWICE, _key_never_expires),
+    Mutation("a key is not looked at once more before sending", KEYED, TWICE, _key_is_not_looked_at_again),
+    Mutation("a retry consumes unknown", DIE, TWICE, _retry_consumes_unknown),
+    Mutation("a run that ended resends", "keyed, killed", STARTS, _ended_run_resends),
+    Mutation("what was sent again is not asked about once more", LATE, UNNOTICED, _resent_is_not_verified),
+    Mutation("it is asked about once more too early", LATE, UNNOTICED, _verified_before_it_could_show),
+    Mutation("an approval is not consumed", APPROVED, "an approval that was used would be good for another effect", _approval_is_not_consumed),
+    Mutation("an approval is not asked for", APPROVED, "an effect starts that nobody approved", _approval_is_not_asked_for),
+    Mutation("a resend that was refused settles the attempt before it", "keyed, killed", HIDDEN, _earlier_attempt_is_forgotten),
+    Mutation("a cancelled run goes on", "irreversible, rejected or not sent", "a run that was asked to stop starts something", _cancelled_run_goes_on),
+    Mutation("what a fenced worker saw is not kept", ASKED, NEVER_RESTS, _evidence_is_not_kept),
+    Mutation("a contradiction is overlooked", "irreversible, a person says it did not happen", "a fenced worker saw success after all, and nothing says so", _contradiction_is_overlooked),
+    Mutation("evidence settles what is settled", ASKED, "a transition that is not in the table", _evidence_settles_what_is_settled),
+    Mutation("a moment that has come keeps waking the run", "irreversible, held", "a run rests until a moment that has come already: it would be taken up without a pause", _a_moment_that_has_come_wakes_the_run),
+    Mutation("what failed in a run that ended may be tried again", "one identity, two runs, one killed", NEVER_RESTS, _failure_of_an_ended_run_is_not_final),
+]

@@ -39,6 +39,8 @@ class Rules:
         self._rises(was, entry, now)
         if isinstance(entry, e.EffectStarted):
             self._started(was, entry, now)
+        if isinstance(entry, e.RunParked) and entry.until is not None and entry.until <= entry.at:
+            raise Violation("a run rests until a moment that has come already: it would be taken up without a pause")
         old, new = before.effect, after.effect
         if new is not None and len(set(new.doubt.absences)) < len(new.doubt.absences):
             raise Violation("it asks again and again without waiting")

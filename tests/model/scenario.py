@@ -33,7 +33,7 @@ class Scenario:
     def larger(self) -> Scenario:
         """The same with more that may go wrong, and more time for it."""
         faults = self.faults | self.more
-        return replace(self, faults=faults, ticks=self.ticks + self.more_ticks, most=3_000_000)
+        return replace(self, faults=faults, ticks=self.ticks + self.more_ticks, most=600_000)
 
 
 IRREVERSIBLE = {"effect": "irreversible", "timeout": "1s"}
@@ -50,7 +50,7 @@ ALL = [
     Scenario("irreversible, killed", IRREVERSIBLE, {"crash A": 1, "lost answer": 1, "kill": 1}, 2, more={"freeze": 1}, more_ticks=1),
     Scenario("irreversible, a person says it did not happen", IRREVERSIBLE, {"freeze": 1, "resolve": 1}, 3, more={"lost answer": 1}),
     Scenario("irreversible, rejected or not sent", IRREVERSIBLE, {"rejected": 1, "not sent": 1, "cancel": 1, "crash A": 1}, 2, more=DEATHS),
-    Scenario("irreversible, held", IRREVERSIBLE, {"hold": 1, "lift": 1, "crash A": 1}, 2, more={"not sent": 1}),
+    Scenario("irreversible, held", IRREVERSIBLE, {"hold": 1, "lift": 1, "crash A": 1, "not sent": 1}, 2, more={"freeze": 1, "lost answer": 1}, more_ticks=1),
     Scenario("irreversible, approved or denied", IRREVERSIBLE | {"approval": True}, {"crash A": 1, "approve": 1, "deny": 1, "not sent": 1, "slow": 1}, 2, more=DEATHS | {"kill": 1}),
     Scenario("queryable, a worker dies", QUERYABLE, {"crash A": 1, "lost answer": 1}, 4, reconciles=True, more=DEATHS | {"slow": 1}),
     Scenario("queryable, a worker is frozen past its lease", QUERYABLE, {"freeze": 1}, 5, reconciles=True, more={"lost answer": 1}),

@@ -34,7 +34,7 @@ class Store:
             try:
                 after = self._records.after(record, body)
             except IllegalOutcome as illegal:
-                raise Violation(f"a transition that does not exist is recorded: {illegal}") from illegal
+                raise Violation("a transition that is not in the table") from illegal
             self._watch(record, entry, after)
             record = after
         return row._replace(record=record)

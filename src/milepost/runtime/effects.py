@@ -33,6 +33,7 @@ from milepost.errors import Denied, EpochLost, InvalidValue, NotSent, Rejected, 
 from milepost.runtime import gates
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.session import Session, Unloading
+from milepost.runtime.threads import Astray
 from milepost.stores.api import Once, OnceSettled, OnceTaken, SwitchedOff
 
 if TYPE_CHECKING:
@@ -41,17 +42,6 @@ if TYPE_CHECKING:
 
 class TimedOut(Exception):
     """An attempt's time ended; what it did is not known."""
-
-
-class Astray(Exception):
-    """A tool ended in what is meant for tasks and processes: a cancellation nobody asked for, or an exit."""
-
-
-def tamed(error: BaseException) -> Exception:
-    """Return what a tool raised, as something that concerns its call alone."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    return Astray(f"it raised {type(error).__name__}({', '.join(map(repr, error.args))})")
 
 
 async def perform(branch: Branch, step: ToolStep) -> Any:
@@ -484,6 +474,9 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     except gates.WorkFailed as failure:
         undo()
         _rolled_back(session, step, effect, number, failure.error)
+    except Rejected as refusal:  # by the store: a statement of the tool took more back than its own
+        undo()
+        _rolled_back(session, step, effect, number, refusal)
     except EpochLost as lost:
         session.drop(lost)
         raise

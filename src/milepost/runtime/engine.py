@@ -33,7 +33,7 @@ from milepost.definitions.call import Call
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
 from milepost.runtime import effects, locks, reconcile, starting
 from milepost.runtime.clock import Clock, SystemClock
-from milepost.runtime.threads import Deadlines, Threads
+from milepost.runtime.threads import Deadlines, Threads, tamed
 from milepost.runtime.writer import Writer
 from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
 
@@ -270,12 +270,19 @@ class Engine:
             if future.done():
                 self._late(session, step, call, value, error)
             elif error is not None:
-                future.set_exception(effects.tamed(error))
+                future.set_exception(tamed(error))
             else:
                 future.set_result(value)
 
         self.threads.start(loop, fn, finished)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():  # it answered in the moment in which it was given up
+                error = future.exception()
+                answer = future.result() if error is None else None
+                loop.call_soon(self._late, session, step, call, answer, error)
+            raise
 
     def _late(self, session: Session, step: Any, call: Call | None, value: Any, error: BaseException | None) -> None:
         effect = session.state.steps.get(step.id)

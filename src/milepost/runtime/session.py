@@ -389,7 +389,11 @@ class Session:
 
     def _effect_due(self, effect: Effect, world: World) -> list[int]:
         if effect.outcome == "failed" and not effect.final and effect.retry_at is not None:
-            return [effect.retry_at]
+            # Once its time has come it may wait for something else (a switch, a person), and then time does not move it:
+            # it would be looked at again and again without a pause.
+            waiting = self.waits.get(effect.step)
+            for_time = waiting is not None and waiting.reason == "time"
+            return [effect.retry_at] if for_time or effect.retry_at > world.now else []
         if effect.outcome != "unknown" and effect.verify_from is None:
             return []
         move = move_for(effect, world)

@@ -20,6 +20,17 @@ THREADS_MAX = 64
 Work = tuple[Context, Callable[[], Any], Callable[[Any, BaseException | None], None]]
 
 
+class Astray(Exception):
+    """A tool ended in what is meant for tasks and processes: a cancellation nobody asked for, or an exit."""
+
+
+def tamed(error: BaseException) -> Exception:
+    """Return what a tool raised, as something that concerns its call alone."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return Astray(f"it raised {type(error).__name__}({', '.join(map(repr, error.args))})")
+
+
 class Threads:
     """Threads that are made when there is work for them and end with the process."""
 

@@ -1,0 +1,307 @@
+"""One try of one fault: a folder, an account in the outside world, workers that are started and ended, and what was seen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+import msgspec
+
+import milepost as mp
+from faults import strace
+from faults.desk import Desk, Setup
+from faults.lives import Ended, Life, Zygote
+from faults.strace import Point
+from faults.zygote import Order
+from milepost.app import open_store
+from milepost.core import codec
+from milepost.core import entries as e
+from milepost.errors import NotAStore, StoreMissing
+from milepost.stores.api import OpenEffect, Query, RunRow, Store
+from milepost.testing.check import Applied, Violation, check
+from milepost.testing.world import Account, World
+
+T = TypeVar("T")
+SECONDS_MOST = 60
+LOOK_S = 0.01
+RESTARTS_MOST = 6
+NOTES = "SELECT name FROM notes"
+HAS_NOTES = "SELECT 1 FROM sqlite_schema WHERE name = 'notes'"
+
+
+@dataclass
+class Try:
+    """What one try came to.
+
+    `problems` is empty where all held that must hold. `points` counts the kill points and states that were truly met;
+    `asked` the effects that a person had to settle, without `died`: the irreversible calls that were in flight when their
+    process died, which are a person's by declaration. `gap` counts what no check without a seal can see.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    points: int = 0
+    asked: int = 0
+    died: int = 0
+    gap: int = 0
+
+    def must(self, held: object, what: str) -> bool:
+        """Note a problem unless something held; return whether it did."""
+        if not held:
+            self.problems.append(what)
+        return bool(held)
+
+    def met(self, came: object) -> bool:
+        """Count a point if it was met; return whether it was."""
+        self.points += bool(came)
+        return bool(came)
+
+
+class Stage:
+    """Where one try plays. Every process that it starts is ended with it, by its own id."""
+
+    def __init__(self, folder: Path, world: World, zygote: Zygote, seed: int) -> None:
+        self.folder = folder
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.result = Try()
+        self.folder.mkdir(parents=True)
+        self.outside: Account = world.account(folder.name)
+        self.setup = Setup(
+            world=str(world.folder), account=folder.name, http_port=world.http_port, mail_port=world.mail_port
+        )
+        self.lives: list[Life] = []
+        self._world = world
+        self._zygote = zygote
+        self.declare()
+
+    def declare(self, **changes: Any) -> None:
+        """Declare the desk anew, for the workers that are started from here on."""
+        self.setup = msgspec.structs.replace(self.setup, **changes)
+        (self.folder / "setup.json").write_bytes(msgspec.json.encode(self.setup))
+
+    def beside(self, name: str) -> Stage:
+        """Return another stage in the same world, with a folder and an account of its own, for what is only measured."""
+        return Stage(self.folder.with_name(f"{self.folder.name}-{name}"), self._world, self._zygote, self.seed)
+
+    def close(self) -> None:
+        """End what is left."""
+        for life in self.lives:
+            life.end()
+
+    # ------------------------------------------------------------ workers
+
+    def start(self, *arguments: str, under: list[str] | None = None, **limits: Any) -> Life:
+        """Start a worker, if wanted under strace with these options; it runs on."""
+        number = len(self.lives)
+        out, err, status = (str(self.folder / f"{number}.{what}") for what in ("out", "err", "status"))
+        order = Order(str(self.folder), arguments, out, err, status, **limits)
+        life = Life(self._zygote, order, self.folder / f"{number}.trace", under)
+        self.lives.append(life)
+        return life
+
+    def ended(self, life: Life) -> Ended:
+        """Wait for a worker's end."""
+        ended = life.wait(SECONDS_MOST)
+        if ended is None:
+            self.result.must(False, f"a worker hung for {SECONDS_MOST} s")  # noqa: FBT003
+            life.end()
+            ended = life.wait(SECONDS_MOST)
+            assert ended is not None, "it was killed"
+        return ended
+
+    def work(
+        self, flow: str, tool: str = "", *, under: list[str] | None = None, name: str = "x", **limits: Any
+    ) -> Ended:
+        """Run a worker until its run ends or rests with a person, or until it dies."""
+        return self.ended(self.start("run", flow, tool, name, under=under, **limits))
+
+    def finish(self, flow: str, tool: str = "", *, name: str = "x") -> Ended:
+        """Start workers until the run has ended, a person settling what only a person can by the outside ledgers."""
+        ended = Ended(0, "", "")
+        for _ in range(RESTARTS_MOST):
+            ended = self.work(flow, tool, name=name)
+            if how(ended) != "person" or not self.settle():
+                break
+        return ended
+
+    def done(self, flow: str, tool: str = "", *, name: str = "x", result: Any = None) -> None:
+        """Finish the run, and check that it has its result and that nobody is wrong about the outside world."""
+        ended = self.finish(flow, tool, name=name)
+        if self.result.must(how(ended) == "done", f"the run ended as {how(ended)} {said(ended).get('why', '')}"):
+            got = said(ended)["result"]
+            self.result.must(result is None or got == result, f"its result is {got}, and not {result}")
+        self.judge("at the end")
+
+    def settle(self) -> int:
+        """Play the operator: settle what waits for a person by looking into the outside ledgers; return how many."""
+        waiting = [effect for effect in self.open_effects() if effect.person]
+        told = self.all_entries()
+        applied = {line.key: line for line in self.outside.lines()}
+
+        async def resolve(app: mp.App) -> None:
+            for effect in waiting:
+                (plan,) = [plan for plan in plans(told) if (plan.step, plan.path) == (effect.step, effect.path)][-1:]
+                line = applied.get(plan.key)
+                value = f"{line.tool}-{line.name}-{line.seq}" if line is not None else ""
+                finding = mp.did_not_happen() if line is None else mp.happened(value)
+                await app.resolve(effect.run_id, effect.path, finding, by="ann", why="looked into the ledger")
+
+        self.client(resolve)
+        for effect in waiting:
+            died = effect.effect == "irreversible" and any(
+                isinstance(entry, e.EffectUnknown) and entry.step == effect.step and entry.died for entry in told
+            )
+            self.result.died += died
+            self.result.asked += not died
+        return len(waiting)
+
+    # ------------------------------------------------------------ what the record says
+
+    def client(self, do: Callable[[mp.App], Awaitable[T]]) -> T:
+        """Do something through an app that drives nothing."""
+
+        async def doing() -> T:
+            async with Desk(self.setup).app(self.url()).client() as app:
+                return await do(app)
+
+        return asyncio.run(doing())
+
+    def url(self, folder: Path | None = None) -> str:
+        """Return the URL of the store."""
+        return f"sqlite:///{folder or self.folder}/store.db"
+
+    def ask(self, ask: Callable[[Store], Awaitable[T]], folder: Path | None = None) -> T:
+        """Ask the store something."""
+
+        async def asking() -> T:
+            store = open_store(self.url(folder))
+            try:
+                return await ask(store)
+            finally:
+                store.close()
+
+        return asyncio.run(asking())
+
+    def open_effects(self) -> list[OpenEffect]:
+        """Return the effects that are not settled."""
+        return self.ask(lambda store: store.effects())
+
+    def runs(self) -> list[RunRow]:
+        """Return every run, none before there is a store."""
+        if not (self.folder / "store.db").exists():
+            return []
+        return self.ask(lambda store: store.runs(Query(limit=10_000)))
+
+    def all_entries(self) -> list[e.Entry]:
+        """Return the entries of all runs, the oldest run first; none where there is no store yet."""
+
+        async def read(store: Store) -> list[e.Entry]:
+            runs = await store.runs(Query(limit=10_000))
+            chains = [await store.chain(run.id) for run in reversed(runs)]
+            return [codec.decode(stored.body) for _, stored_, _ in chains for stored in stored_]
+
+        with self.copied() as copy:
+            try:
+                return self.ask(read, copy)
+            except StoreMissing:
+                return []
+            except NotAStore as error:
+                if "it is empty" in str(error):
+                    return []
+                raise
+
+    def count(self, kind: type[e.Entry]) -> int:
+        """Return how many entries of a kind there are."""
+        return sum(isinstance(entry, kind) for entry in self.all_entries())
+
+    @contextmanager
+    def copied(self) -> Iterator[Path]:
+        """Copy the store as a crash left it: to read a log recovers it, and that is the next worker's work."""
+        copy = self.folder.with_name(self.folder.name + "-copy")
+        copy.mkdir()
+        try:
+            for path in self.folder.glob("store.db*"):
+                if path.is_file() and not path.name.endswith("-shm"):
+                    shutil.copyfile(path, copy / path.name)
+            yield copy
+        finally:
+            shutil.rmtree(copy)
+
+    def violations(self) -> list[Violation]:
+        """Compare the journal with the outside ledgers."""
+        lines = self.outside.applied()
+        with self.copied() as copy:
+            try:
+                return self.ask(lambda store: check(store, [*lines, *notes(copy)]), copy)
+            except (StoreMissing, NotAStore) as error:
+                if isinstance(error, NotAStore) and "it is empty" not in str(error):
+                    raise
+                return [Violation("unrecorded", "", line.tool, "there is no store yet") for line in lines]
+
+    def judge(self, when: str) -> None:
+        """Note whatever must never be as a problem."""
+        for violation in self.violations():
+            self.result.problems.append(f"{when}: {violation}")
+
+    # ------------------------------------------------------------ points, and waiting
+
+    def points(self, calls: tuple[str, ...], flow: str, tool: str = "", *, name: str = "x") -> list[Point]:
+        """Run a worker undisturbed and return the calls it made."""
+        ended = self.work(flow, tool, under=strace.traced(calls), name=name)
+        self.result.must(ended.code == 0, f"the undisturbed run failed: {how(ended)}")
+        return strace.points(self.folder / f"{len(self.lives) - 1}.trace")
+
+    def killed(self, point: Point, flow: str, tool: str = "", *, name: str = "x") -> bool:
+        """Run a worker that is killed at a point; return whether it came that far."""
+        ended = self.work(flow, tool, under=point.inject("signal=SIGKILL"), name=name)
+        if not ended.killed:
+            self.result.must(ended.code == 0, f"a worker that was not killed failed: {how(ended)}")
+        return ended.killed
+
+    def until(self, holds: Callable[[], T], what: str, *, within_s: float = 20.0) -> T:
+        """Wait for something; a problem if it does not come."""
+        deadline = time.monotonic() + within_s
+        while not (answer := holds()):
+            if time.monotonic() > deadline:
+                self.result.must(False, f"not within {within_s:.0f} s: {what}")  # noqa: FBT003
+                break
+            time.sleep(LOOK_S)
+        return answer
+
+
+def said(ended: Ended) -> dict[str, Any]:
+    """Return what a worker's run came to; nothing if it did not come so far."""
+    lines = ended.out.splitlines()
+    told: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+    return told
+
+
+def how(ended: Ended) -> str:
+    """Return what a worker's run came to, in a word."""
+    return str(said(ended).get("ended", f"code {ended.code}: {ended.err.strip()[-300:]}"))
+
+
+def plans(told: list[e.Entry]) -> list[e.EffectPlanned]:
+    """Return the plans of all effects, in order."""
+    found = [entry.plan if isinstance(entry, e.EffectStarted) else entry for entry in told]
+    return [plan for plan in found if isinstance(plan, e.EffectPlanned)]
+
+
+def notes(folder: Path) -> list[Applied]:
+    """Return what the transactional tool applied, from a store's own file."""
+    connection = apsw.Connection(str(folder / "store.db"))
+    try:
+        if not list(connection.execute(HAS_NOTES)):
+            return []
+        return [Applied("note", args={"name": name}) for (name,) in connection.execute(NOTES)]
+    finally:
+        connection.close()

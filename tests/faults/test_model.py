@@ -1,0 +1,280 @@
+"""A model: workers that die, freeze and come back, an operator, a world that is late; the eight laws after each step.
+
+Everything is real but time: the store is a file, the processes are engines with connections and loops of their own, the
+clock jumps. Only one process moves at a moment, for some turns of its loop or for some time, so Hypothesis chooses how they
+interleave; a process that is not moved is frozen, whatever it was doing. At the end of each example the weather clears,
+one fresh process and an honest operator finish all work, and nothing may be left open, lost or repeated.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+import milepost as mp
+from milepost.operations.inspection import Inspector
+from milepost.operations.verbs import Operator
+from milepost.stores.api import Query, RunRow
+from milepost.testing.check import Applied, check
+from tests.faults.laws import Laws
+from tests.faults.simulated import MortalStore, Process, Threads, Time, now
+from tests.faults.town import SENDING, TOOLS, VISIBLE_MS, Port, Town, Way, round_
+
+ALL = os.environ.get("MILEPOST_FAULTS") == "all"
+EXAMPLES = 4_000 if ALL else 120
+STEPS = 30
+PROCESSES = 3
+RUNS = 3
+LEASE_MS = 6_000
+SLICE_MS = 500
+HEALS_MS = 5_000
+HEALING = 60
+SETTLED = frozenset({"done", "failed", "cancelled", "killed"})
+MODEL = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+halves = st.integers(0, VISIBLE_MS // 2 - 100)
+ways = st.builds(
+    Way,
+    answer=st.sampled_from(["answered", "answered", "lost", "lost", "hangs", "not_sent", "rejected"]),
+    thinks=st.sampled_from([0, 0, 0, 200, 2_000]),
+    lands=st.sampled_from([0, 0, 300]) | halves,
+    shows=st.sampled_from([0, 0, 900]) | halves,
+    answers=st.sampled_from([0, 0, 100, 2_500]),
+)
+groups = st.lists(st.lists(st.sampled_from(SENDING), min_size=1, max_size=3), min_size=1, max_size=3)
+moments = st.sampled_from([1, 10, 60, 300, 1_000, 3_000, 8_000])
+
+
+class Failed(AssertionError):
+    """What must never be was seen."""
+
+
+class Model(RuleBasedStateMachine):
+    """The town, its processes, its operator."""
+
+    template: Path | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="milepost-model-"))
+        self.place = str(self.folder / "store.db")
+        self.time = Time()
+        self.town = Town(self.time, on_send=self.sends)
+        self.laws = Laws(self.town)
+        self.processes: list[Process] = []
+        self.ports: dict[int, Port] = {}
+        self.lateness: list[int] = []
+        self.looker = self.open_store(create=True)
+        self.looked = (0, 0)
+        self.runs: list[str] = []
+
+    def open_store(self, *, create: bool = False) -> MortalStore:
+        store = MortalStore(self.place, create=create)
+        store._writer.execute("PRAGMA synchronous = OFF").fetchall()  # no power goes here
+        return store
+
+    # ------------------------------------------------------------ processes
+
+    @initialize()
+    def first_process(self) -> None:
+        self.new_process()
+
+    @precondition(lambda self: len(self.processes) < PROCESSES)
+    @rule()
+    def new_process(self) -> None:
+        port = Port(self.town)
+        process = Process(self.open_store(), self.time, {Port: port}, [round_], lease_ms=LEASE_MS, poll_s=0.2)
+        port.threads = Threads(lambda: (self.lateness.pop() if self.lateness else 0) / 1000)
+        process.engine.threads = port.threads  # type: ignore[assignment]
+        self.ports[id(process)] = port
+        self.processes.append(process)
+
+    @precondition(lambda self: self.processes)
+    @rule(which=st.integers(0, PROCESSES), count=st.integers(1, 40))
+    def turns(self, which: int, count: int) -> None:
+        self.processes[which % len(self.processes)].turns(count)
+
+    @precondition(lambda self: self.processes)
+    @rule(which=st.integers(0, PROCESSES), ms=moments)
+    def one_goes_on(self, which: int, ms: int) -> None:
+        self.processes[which % len(self.processes)].lasts(ms)
+
+    @precondition(lambda self: self.processes)
+    @rule(ms=moments)
+    def all_go_on(self, ms: int) -> None:
+        for begin in range(0, ms, SLICE_MS):
+            for process in self.processes:
+                process.turns(10)
+            self.processes[0].lasts(min(SLICE_MS, ms - begin))
+
+    @rule(ms=moments)
+    def all_are_frozen(self, ms: int) -> None:
+        self.time.passed_s += ms / 1000
+
+    @precondition(lambda self: self.processes)
+    @rule(which=st.integers(0, PROCESSES), count=st.integers(0, 15))
+    def dies(self, which: int, count: int) -> None:
+        process = self.processes.pop(which % len(self.processes))
+        process.turns(count)
+        self.ports.pop(id(process)).alive = False
+        process.die()
+
+    @precondition(lambda self: self.processes)
+    @rule(which=st.integers(0, PROCESSES))
+    def leaves(self, which: int) -> None:
+        process = self.processes.pop(which % len(self.processes))
+        process.leave()
+        self.ports.pop(id(process)).alive = False
+
+    # ------------------------------------------------------------ work and weather
+
+    @precondition(lambda self: self.processes and len(self.runs) < RUNS)
+    @rule(which=st.integers(0, PROCESSES), given=groups, pay=st.booleans(), coming=st.lists(ways, max_size=8))
+    def starts(self, which: int, given: list[list[str]], pay: bool, coming: list[Way]) -> None:  # noqa: FBT001  drawn
+        self.town.ways.extend(coming)
+        process = self.processes[which % len(self.processes)]
+        scopes = ("pay",) if pay else ()
+        run_id = process.start(round_, given, key=f"run {len(self.runs)}", scopes=scopes, budget={"tokens": 4})
+        self.runs.append(run_id)
+
+    @rule(coming=st.lists(ways, min_size=1, max_size=4), late=st.lists(st.sampled_from([0, 500, 5_000]), max_size=3))
+    def weather(self, coming: list[Way], late: list[int]) -> None:
+        self.town.ways.extendleft(coming)
+        self.lateness.extend(late)
+
+    # ------------------------------------------------------------ the operator
+
+    @property
+    def operator(self) -> Operator:
+        async def write(operation: Any) -> Any:
+            [answer] = await self.looker.commit([operation])
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return Operator(self.looker, write, self.time.now)
+
+    @precondition(lambda self: self.runs)
+    @rule(which=st.integers(0, RUNS), kill=st.booleans())
+    def ends_a_run(self, which: int, kill: bool) -> None:  # noqa: FBT001  drawn
+        verb = self.operator.kill if kill else self.operator.cancel
+        with contextlib.suppress(mp.WrongStatus):
+            now(verb(self.runs[which % len(self.runs)], why="enough"))
+
+    @rule(yes=st.booleans())
+    def answers(self, yes: bool) -> None:  # noqa: FBT001  drawn
+        for approval in now(self.looker.approvals("", "asked")):
+            with contextlib.suppress(mp.UnknownApproval):
+                now(self.operator.approve(approval.id, by="ann") if yes else self.operator.deny(approval.id, by="ann", why="no"))
+
+    @precondition(lambda self: self.runs)
+    @rule(which=st.integers(0, RUNS))
+    def grants(self, which: int) -> None:
+        now(self.operator.grant(self.runs[which % len(self.runs)], by="ann", scopes=["pay"], budget={"tokens": 5}))
+
+    @rule()
+    def resolves(self) -> None:
+        """Settle what only a person can, as a careful one does: not while anything may still be on its way."""
+        waiting = [effect for effect in now(Inspector(self.looker).open_effects()) if effect.outcome == "unknown"]
+        if not any(effect.person for effect in waiting):
+            return
+        for process in self.processes:
+            process.turns(30)  # what was about to begin has begun
+        for run_id in {effect.run_id for effect in waiting}:
+            for effect in now(Inspector(self.looker).effects(run_id)):
+                truth = self.town.truth(effect.tool, effect.key)
+                if effect.outcome == "unknown" and effect.person and truth != "open":
+                    finding: mp.Finding[Any] = mp.happened("seen") if truth == "happened" else mp.did_not_happen()
+                    with contextlib.suppress(mp.UnknownStep):
+                        now(self.operator.resolve(run_id, effect.path, finding, by="ann", why="looked"))
+
+    # ------------------------------------------------------------ what must hold
+
+    def sends(self, tool: str, key: str, attempt: int) -> None:
+        self.read_journals()
+        self.laws.leaves(tool, key, attempt)
+
+    def read_journals(self) -> None:
+        rows = self.looker._reader.execute(
+            "SELECT row, run, body FROM mp_journal WHERE row > ? ORDER BY row", (self.laws.row,)
+        ).fetchall()
+        self.laws.read(rows)  # type: ignore[arg-type]
+
+    @invariant()
+    def laws_hold(self) -> None:
+        self.town.settle()
+        self.read_journals()
+        if self.laws.broken:
+            raise Failed("\n".join([*self.laws.broken, *self.story()]))
+        looked = (self.laws.row, len(self.town.ledger))
+        if looked != self.looked:
+            self.looked = looked
+            violations = now(check(self.looker, self.outside()))
+            if violations:
+                raise Failed("\n".join([*map(str, violations), *self.story()]))
+
+    def outside(self) -> list[Applied]:
+        reader = self.looker._reader
+        if not reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'book'").fetchall():
+            return self.town.ledger
+        texts = reader.execute("SELECT text FROM book").fetchall()
+        return [*self.town.ledger, *(Applied("enter", args={"text": text}) for (text,) in texts)]
+
+    def story(self) -> Iterator[str]:
+        for run_id in self.runs:
+            yield f"--- {run_id}: {now(self.looker.run(run_id)).status}"
+            for line in now(Inspector(self.looker).journal(run_id)):
+                yield f"{line.at % 10_000_000} {line.name} {str(line.fields)[:220]}"
+        yield f"--- ledger {self.town.ledger}"
+
+    def teardown(self) -> None:
+        try:
+            if self.runs:
+                self.heals()
+        finally:
+            for process in self.processes:
+                self.ports[id(process)].alive = False
+                process.die()
+            self.looker.close()
+            shutil.rmtree(self.folder)
+
+    def heals(self) -> None:
+        """Let the weather clear, and one fresh process and an honest operator finish everything."""
+        self.town.ways.clear()
+        self.lateness.clear()
+        while self.processes:
+            self.dies(0, 0)
+        self.new_process()
+        for _ in range(HEALING):
+            self.processes[0].lasts(HEALS_MS)
+            self.answers(yes=True)
+            rows = now(self.looker.runs(Query(limit=100)))
+            for row in rows:
+                if row.status == "parked" and row.reason in {"authority", "budget"}:
+                    self.grants(self.runs.index(row.id))
+            self.resolves()
+            self.laws_hold()
+            if all(self.settled(row) for row in rows):
+                return
+        raise Failed("\n".join(["it never came to an end", *self.story()]))
+
+    def settled(self, row: RunRow) -> bool:
+        return row.status in SETTLED and row.owner is None and not now(self.looker.effects(row.id))
+
+
+def test_workers_that_die_and_freeze_and_a_late_world_break_none_of_the_eight_laws() -> None:
+    run_state_machine_as_test(Model, settings=MODEL)  # type: ignore[no-untyped-call]
