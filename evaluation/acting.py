@@ -1,8 +1,8 @@
 """The suites' functions as Milepost tools, and the workflow that makes a task's calls, one segment each.
 
-One tool is made for each line of `evaluation/classes.py`, by its class. The suite itself checks the arguments, so a tool
-takes them as they stand. The outside world charges for reads (`LOOKS`), so that a read too is recorded as started before
-it is asked, and a kill during it has a place in the record. `record_version` is free.
+One tool is made for each line of `evaluation/classes.py`, by its class. The suite itself checks the arguments, so a
+tool takes them as they stand. The outside world charges for reads (`LOOKS`), so that a read too is recorded as started
+before it is asked, and a kill during it has a place in the record. `record_version` is free.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Outside:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def call(self, function: str, args: Mapping[str, Any], reference: str = "", based_on: int = 0) -> Any:
-        """Run one function out there. Raises `mp.Rejected` where nothing ran for certain, OSError where nobody knows."""
+        """Run one function out there. Raises `mp.Rejected` where it surely did not run, OSError where nobody knows."""
         position, self._made = self._made, self._made + 1
         await self._stop.reached(position, "before")
         answer = await self._ask(do="call", function=function, args=args, reference=reference, based_on=based_on)

@@ -3,7 +3,7 @@
 Together with `evaluation/suite.py` the only file that imports agentdojo.
 """
 
-import datetime
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +13,14 @@ from agentdojo.functions_runtime import FunctionsRuntime
 from agentdojo.task_suite.load_suites import get_suite
 from pydantic import BaseModel
 
+from evaluation.classes import CLASSES
 from evaluation.outside import serve
 from evaluation.suite import VERSION
 from evaluation.task import GroundTruthCall
 
 SUITES = ("banking", "slack", "travel", "workspace")
 
-NOW = datetime.datetime(2024, 5, 15, 12, 0)  # noqa: DTZ001 - the suites' moments have no zone
+NOW = dt.datetime(2024, 5, 15, 12, 0)  # noqa: DTZ001 - the suites' moments have no zone
 """When everything happens: two runs that do the same must leave the same environment."""
 
 
@@ -36,6 +37,8 @@ class Dojo:
     def __init__(self) -> None:
         self._suites = {name: get_suite(VERSION, name) for name in SUITES}
         self._functions = {name: FunctionsRuntime(suite.tools) for name, suite in self._suites.items()}
+        if unclassed := {name for known in self._functions.values() for name in known.functions} - set(CLASSES):
+            raise LookupError(f"no class for {', '.join(sorted(unclassed))}")
         self._first = {name: suite.load_and_inject_default_environment({}) for name, suite in self._suites.items()}
 
     def tasks(self) -> Mapping[str, Sequence[GroundTruthCall]]:

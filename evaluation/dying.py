@@ -1,4 +1,4 @@
-"""One run from start to end, and one SIGKILL on the way: the processes, the proof of where it fell, and the aftermath."""
+"""One run from start to end with one SIGKILL on the way: the processes, the proof of where it fell, the aftermath."""
 
 import asyncio
 import json
@@ -126,7 +126,9 @@ class Stage:
             why = f"the ledger has it {len(applied)} times"
             command = [sys.executable, "-m", "milepost", "resolve", run_id, effect.path, *known, "--why", why]
             where = ["--by", "the evaluation", "--store", f"sqlite:///{self.store}"]
-            done = subprocess.run([*command, *where], cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE)
+            done = subprocess.run(
+                [*command, *where], cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE, check=False
+            )
             if done.returncode != 0:
                 raise WorkerError(f"{' '.join(command[2:])} ended with {done.returncode}: {done.stdout}{done.stderr}")
 

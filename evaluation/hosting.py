@@ -1,4 +1,4 @@
-"""The sweep's own way to the outside world: it starts the process, opens accounts, and reads ledgers as a person could."""
+"""The sweep's own way to the outside world: it starts the process, opens accounts, and reads ledgers as people can."""
 
 import contextlib
 import json

@@ -27,7 +27,8 @@ def killed_once(task: str | None, moment: str | None, *, together: int) -> bool:
     moments: Sequence[str] = [moment] if moment else MOMENTS
     turns, turns_of_reads = cycle(moments), cycle(moments)
     kills = [kill_of(one, next(turns if one.consequential else turns_of_reads)) for one in tasks]
-    print(f"AgentDojo {suite.package_version()}, suite {suite.SUITE} {suite.VERSION}, {len(known)} user tasks: killed once\n")
+    title = f"AgentDojo {suite.package_version()}, suite {suite.SUITE} {suite.VERSION}, {len(known)} user tasks"
+    print(f"{title}: killed once\n")
     with (
         tempfile.TemporaryDirectory(prefix="milepost-evaluation-") as folder,
         bank_process(Path(folder) / "bank.db", "evaluation.agentdojo_bank") as bank,

@@ -1,9 +1,9 @@
 """The outside world of the sweep: the environments of all suites in a process of its own, and a ledger of each.
 
 It stays up while workers die. Environments are kept as the live objects that the suites made, since not all of them
-survive a way through JSON (an inbox builds itself anew from its first mails). What it offers a careful caller is decided
-by the class of a function, in `evaluation/classes.py`. Each applied call that changes something is in the ledger of its
-account, under the caller's reference.
+survive a way through JSON (an inbox builds itself anew from its first mails). What it offers a careful caller is
+decided by the class of a function, in `evaluation/classes.py`. Each applied call that changes something is in the
+ledger of its account, under the caller's reference.
 
 The protocol is one JSON object a line, and one JSON object in answer: `{"refused": why}` where nothing was changed.
 """

@@ -1,7 +1,8 @@
 """The worker process of the sweep: makes the calls of one task as one run, or stops where it is to be killed.
 
-It is forked from a template that has everything imported, so that a start costs milliseconds; it is a process like any
-other to the kernel, the store and whoever kills it. The same start again continues the same run: its key is the account.
+It is forked from a template that has everything imported, so that a start costs milliseconds; to the kernel, to the
+store and to whoever kills it, it is a process like any other. The same start again continues the same run: its key is
+the account.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import milepost as mp
 from evaluation.acting import LOOKS, WRITE, Nowhere, Outside, Planned, Progress, Stop, outside_at, solving
 from evaluation.classes import Class
 from evaluation.points import Moment
+from milepost.app import App  # not mp.App, which would be imported by each worker for itself, at its first use
 
 Said = tuple[Literal["at the point"], None] | tuple[Literal["done"], list[str]] | tuple[Literal["person", "broke"], str]
 """What a worker tells its driver: that it may be killed now, its result, who it needs, or why it could not go on."""
@@ -54,7 +56,7 @@ def perform(order: Order, driver: Connection) -> None:
     """Drive the run to its end, and tell the driver what came of it."""
     stop: Stop = Nowhere() if order.stop is None else Here(driver, *order.stop)
     workflow = solving(stop, order.otherwise)
-    app = mp.App(
+    app = App(
         f"sqlite:///{order.store}",
         workflows=[workflow],
         resources={Outside: outside_at(order.port, order.account, stop)},
@@ -71,7 +73,7 @@ def perform(order: Order, driver: Connection) -> None:
         driver.send(("done", answers))
     except mp.NeedsPerson as needed:
         driver.send(("person", needed.run_id))
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it was, the driver says so in its table
         driver.send(("broke", traceback.format_exc()))
 
 

@@ -3,7 +3,8 @@
 * `before`   `started` is durable, and the call has not left.
 * `during`   the outside system has applied the call, and the answer is lost with the worker.
 * `after`    the outcome is durable, and what follows the call has not run.
-* `between`  the checkpoint behind the call is durable, and the next segment (or the report of the result) has not begun.
+* `between`  the checkpoint behind the call is durable, and the next segment (or the report of the result) has not
+             begun.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 @dataclass(frozen=True)
 class Ending:
-    """How a task ends: the environment (JSON), what each call answered (JSON), and whether the suite calls it solved."""
+    """How a task ends: environment and answers of its calls (JSON), and whether the suite calls it solved."""
 
     environment: str
     answers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Every task of every suite, killed everywhere: a run that nobody kills, then one for each kill point, and a verdict."""
+"""Tasks that are killed everywhere: a run that nobody kills, then one for each kill point, and a verdict on it."""
 
 import sys
 import tempfile
@@ -14,7 +14,7 @@ from evaluation import classes
 from evaluation.dying import Stage, template
 from evaluation.hosting import OutsideClient
 from evaluation.killing import WorkerError
-from evaluation.points import Case, Point
+from evaluation.points import Point
 from evaluation.verdicts import Verdict, differences, unkilled_differences
 
 
@@ -53,7 +53,9 @@ def _sweep_task(
         try:
             unkilled = stage.play(case, f"{case.name}-unkilled")
         except WorkerError as failure:
-            return Swept([Verdict(point, ("there is no unkilled run",)) for point in points], {case.name: (str(failure),)})
+            return Swept(
+                [Verdict(point, ("there is no unkilled run",)) for point in points], {case.name: (str(failure),)}
+            )
         verdicts = []
         for point in points:
             try:

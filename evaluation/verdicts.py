@@ -17,7 +17,10 @@ _SENT_AGAIN = {"read": 1, "keyed": 1, "absolute": 1, "queryable": 0, "irreversib
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said of one kill point. `differences` is empty where it is equal; `persons` counts who had to look."""
+    """What is to be said of one kill point.
+
+    `differences` is empty where it is equal; `persons` says how often somebody had to look.
+    """
 
     point: Point
     differences: tuple[str, ...]
@@ -71,7 +74,9 @@ def table(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> list[tuple[str,
     """A line for each suite, and the total."""
     suites = dict.fromkeys(case.suite for case in cases)
     lines = [
-        _line(suite, [case for case in cases if case.suite == suite], [v for v in verdicts if v.point.case.suite == suite])
+        _line(
+            suite, [case for case in cases if case.suite == suite], [v for v in verdicts if v.point.case.suite == suite]
+        )
         for suite in suites
     ]
     return [*lines, _line("total", cases, verdicts)]

@@ -121,7 +121,9 @@ class Life:
                 return None
             time.sleep(LOOK_S)
         if self._tracer is not None:
-            self._tracer.communicate()
+            self._tracer.wait()  # its log is whole only then
+            if self._tracer.stderr is not None:
+                self._tracer.stderr.close()
         code = self.code
         assert code is not None, "it has ended"
         return Ended(code, Path(self.order.out).read_text(), Path(self.order.err).read_text(errors="replace"))

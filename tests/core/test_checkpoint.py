@@ -6,7 +6,7 @@ import msgspec
 
 from milepost.core import codec
 from milepost.core import entries as e
-from milepost.core.authority import Granted
+from milepost.core.authority import Granted, missing_scopes
 from milepost.core.chunks import digest_of
 from milepost.core.decide import Enter, World, decide
 from milepost.core.manifest import Manifest
@@ -123,6 +123,8 @@ def test_the_versions_of_everything_stand_in_the_record() -> None:
 
 def test_the_next_act_follows_from_these_bytes_and_from_nothing_else() -> None:
     """Requirement 16. Requirement 17. Requirement 38. Requirement 58."""
-    state, _, _ = recovered()
+    state, about, _ = recovered()
 
     assert decide(state, World(25, {"charge": Facts(effect="keyed", version="1")})).perform == Enter("pay")
+    assert missing_scopes(about.authority.widened(state.scopes), ["pay:charge", "mail:send"], 25) == ()
+    assert missing_scopes(about.authority.widened(state.scopes), ["deploy"], 25) == ("deploy",)

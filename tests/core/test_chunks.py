@@ -68,7 +68,6 @@ def test_a_small_value_is_one_chunk() -> None:
 
 
 def test_a_growing_list_costs_its_new_elements_and_the_logarithm_of_its_length() -> None:
-    """Requirement 41."""
     turns = [{"turn": number, "text": f"{number:06} " + "x" * 1_000} for number in range(3_000)]
     costs = {}
     for length in (50, 400, 2_999):

@@ -194,6 +194,19 @@ def test_a_cancelled_run_asks_once_more_about_what_was_sent_again() -> None:
     assert decide(state, world(1_070)).perform == Settle((say.STEP,))
 
 
+def test_a_read_in_doubt_is_given_up_with_its_run_and_holds_nothing_up() -> None:
+    state = say.run(say.started(effect="read"), say.lost(), e.CancelAsked(at=50, by="ann", why="wrong customer"))
+
+    given_up, stopped = decide(state, world(100)).append
+
+    assert isinstance(given_up, e.EffectFailed)
+    assert (given_up.step, given_up.attempt, given_up.reason, given_up.final) == (say.STEP, 1, "absent", True)
+    assert isinstance(stopped, e.RunStopped)
+    for entry in (given_up, stopped):
+        state.apply(entry)
+    assert (say.effect(state).outcome, state.status) == ("failed", "cancelled")
+
+
 def test_a_run_whose_deadline_passed_fails_at_its_boundary() -> None:
     decision = decide(say.run(), world(100, deadline=100))
 

@@ -147,7 +147,7 @@ def lived(facts: Facts, plans: list[dict[str, Any]], answers: list[bool], *, key
 PLANS, ANSWERS = st.lists(SENT, min_size=1, max_size=8), st.lists(st.booleans(), max_size=12)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(PLANS, ANSWERS)
 def test_a_queryable_effect_happens_at_most_once_whatever_is_lost_or_killed(
     plans: list[dict[str, Any]], answers: list[bool]
@@ -161,7 +161,7 @@ def test_a_queryable_effect_happens_at_most_once_whatever_is_lost_or_killed(
     assert_told_truly(owner)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(PLANS, ANSWERS)
 def test_a_keyed_effect_happens_at_most_once_though_its_key_expires(
     plans: list[dict[str, Any]], answers: list[bool]

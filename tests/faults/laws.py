@@ -13,6 +13,7 @@ attempt ended) it takes from the town's own notes. Each broken law is one line i
   8  no retry consumes unknown: only resends of what may be sent again
 """
 
+import re
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,6 +23,8 @@ from milepost.core import entries as e
 from tests.faults.town import KEY_TTL_MS, Town
 
 SENDS_AGAIN = frozenset({"read", "keyed", "absolute"})
+IN_THREADS = frozenset({"stamp"})  # its bytes leave some time after the last look at the lease, as a freeze may cause
+ANSWER = re.compile(r", (answer \d+), ")
 BEFORE_ANY_ATTEMPT = frozenset({"denied", "deadline", "conflict"})
 
 
@@ -92,7 +95,8 @@ class RunLaws:
         if plan.key in self.by_key:
             self.breaks(4, f"{plan.path} has the key of another effect")
         text = bytes(plan.args).decode()
-        if "answer " in text and not any(f"{answer}," in text for answer in self.answers):
+        chosen_by = ANSWER.search(text)
+        if chosen_by is not None and chosen_by[1] not in self.answers:
             self.breaks(7, f"{plan.path} was planned with {text}, before the answer it came from was recorded")
         followed = self.effects[plan.step] = self.by_key[plan.key] = Followed(plan)
         return followed
@@ -167,7 +171,7 @@ class RunLaws:
         started = effect.attempts.get(attempt)
         if started is None:
             self.breaks(1, f"attempt {attempt} of {effect.plan.path} was sent, and is not recorded as started")
-        elif started.epoch != self.epoch and not self.killed:
+        elif started.epoch != self.epoch and not self.killed and tool not in IN_THREADS:
             why = f"under epoch {started.epoch}, the run's is {self.epoch}"
             self.breaks(1, f"attempt {attempt} of {effect.plan.path} was sent {why}")
         return True

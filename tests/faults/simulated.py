@@ -110,6 +110,7 @@ class Threads:
     def __init__(self, late: Callable[[], float]) -> None:
         self._late = late
         self.waiting = 0
+        self._then: Callable[[], None] | None = None
 
     def start(
         self,
@@ -121,6 +122,8 @@ class Threads:
 
         def run() -> None:
             self.waiting -= 1
+            if self._then is not None and not self.waiting:
+                loop.call_soon(self._then)
             try:
                 value = context.run(fn)
             except Exception as error:  # noqa: BLE001  as a thread would hand it over
@@ -130,6 +133,12 @@ class Threads:
 
         self.waiting += 1
         loop.call_later(self._late(), run)
+
+    def when_quiet(self, then: Callable[[], None]) -> None:
+        if self.waiting:
+            self._then = then
+        else:
+            then()
 
     def close(self) -> None:
         return
@@ -175,8 +184,9 @@ class Process:
         every_s = renew_every_ms(self.engine.lease_ms) / 1000
 
         def renew() -> None:
-            self.engine._stop_renewing = _OneTurn()  # type: ignore[assignment]
+            ended, self.engine._stop_renewing = self.engine._stop_renewing, _OneTurn()  # type: ignore[assignment]
             self.engine._renew()
+            self.engine._stop_renewing = ended
             self._renewal = self.loop.call_later(every_s, renew)
 
         self._renewal = self.loop.call_later(every_s, renew)
@@ -241,8 +251,6 @@ class Process:
         """End as a killed process ends: whatever it had not written is never written, and its lock is gone."""
         self.store.dead = True
         self.engine.writer._fail(StoreFailed("this process is dead"), [])
-        path = str(locks.folder_of(self.store.place) / f"{self.engine.worker}.lock")
-        os.close(locks._held.pop(path))
         self._renewal.cancel()
         for _ in range(TURNS_TO_DIE):
             left = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
@@ -256,6 +264,9 @@ class Process:
     def _end(self) -> None:
         self.alive = False
         self._renewal.cancel()
+        held = locks._held.pop(str(locks.folder_of(self.store.place) / f"{self.engine.worker}.lock"), None)
+        if held is not None:  # as the kernel closes what a process leaves open
+            os.close(held)
         self.loop.close()
         self.store.close()
 

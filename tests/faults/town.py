@@ -9,7 +9,7 @@ early, it says that nothing happened.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import milepost as mp
@@ -24,7 +24,10 @@ Answer = Literal["answered", "lost", "hangs", "not_sent", "rejected"]
 
 @dataclass(frozen=True)
 class Way:
-    """How one call of a tool goes. Moments are spans in milliseconds; `lands` and `shows` together stay below the bound."""
+    """How one call of a tool goes. Moments are spans in milliseconds; `lands` and `shows` together stay below the bound.
+
+    What is answered has landed; what is lost or hangs may land later.
+    """
 
     answer: Answer = "answered"
     thinks: int = 0
@@ -147,10 +150,8 @@ class Port:
         if way.answer == "rejected":
             raise mp.Rejected("the form is wrong")
         if self.alive:
-            now = self.town.time.now()
-            self.town.sent.append(
-                Sent(tool, call.key, call.attempt, args, now + way.lands, now + way.lands + way.shows)
-            )
+            lands = self.town.time.now() + (0 if way.answer == "answered" else way.lands)
+            self.town.sent.append(Sent(tool, call.key, call.attempt, args, lands, lands + way.shows))
             self.town.settle()
 
     @staticmethod
@@ -226,6 +227,7 @@ def stamp(call: mp.Call, paper: str) -> str:
     """Run in a thread: it takes as long as it takes, and nobody can cancel it."""
     port = call.resource(Port)
     way = port.begin("stamp", call)
+    way = replace(way, answer="answered") if way.answer == "hangs" else way  # it ends: how late is drawn elsewhere
     try:
         port.leave(way, "stamp", call, {"paper": paper})
         port.come_back(way)
@@ -259,7 +261,7 @@ SENDING = ("ask", "charge", "publish", "ship", "stamp", "enter", "mail")
 round_ = mp.Workflow("round", version="1", input=list[list[str]], result=list, tools=list(TOOLS.values()))
 
 
-async def one(run: mp.Run, tool: str, case: str) -> str:
+async def one(tool: str, case: str) -> str:
     """Call a tool; a failure that is proven is an answer like another."""
     try:
         return str(await TOOLS[tool](case))
@@ -270,11 +272,11 @@ async def one(run: mp.Run, tool: str, case: str) -> str:
 @round_.segment
 async def first(run: mp.Run, groups: list[list[str]]) -> mp.Next[Any]:
     """Ask which way to go, then go through all groups but the last: the tools of a group at the same time."""
-    case = str(await run.uuid())
-    answer = await ask(case)
+    case = str(run.uuid())
+    answer = await one("ask", case)
     done = [await look(case)]
     for number, group in enumerate(groups[:-1]):
-        calls = (one(run, tool, f"{case}, {answer}, {number}.{place}") for place, tool in enumerate(group))
+        calls = (one(tool, f"{case}, {answer}, {number}.{place}") for place, tool in enumerate(group))
         done.extend(await run.gather(*calls))
     return mp.go(last, [case, answer, done, groups[-1]])
 
@@ -283,5 +285,5 @@ async def first(run: mp.Run, groups: list[list[str]]) -> mp.Next[Any]:
 async def last(run: mp.Run, state: list[Any]) -> mp.Next[Any]:
     case, answer, done, group = state
     for place, tool in enumerate(group):
-        done.append(await one(run, tool, f"{case}, {answer}, last.{place}"))
+        done.append(await one(tool, f"{case}, {answer}, last.{place}"))
     return mp.done(done)

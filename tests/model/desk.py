@@ -1,8 +1,8 @@
 """What a worker does next with its run, computed by the code that does it: a real Session, driven one step at a time.
 
-Only what would do something stands still here: the writer queues and never commits, a tool's code stops where its bytes
-would leave, a branch that would wait says what for. What is decided, recorded, settled or refused is decided by `core/` and
-by the runtime's own functions. A step depends on nothing but its arguments, so each is computed once.
+Only what would do something stands still here: the writer queues and never commits, a tool's code stops where its
+bytes would leave, a branch that would wait says what for. What is decided, recorded, settled or refused is decided by
+`core/` and by the runtime's own functions. A step depends on nothing but its arguments, so each is computed once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Put(NamedTuple):
     settles: tuple[tuple[str, str, str | None, bytes | None], ...] = ()
     taken: tuple[int, ...] = ()
     lease: int | None = None
-    release: tuple[int, int | None] | None = None
+    release: tuple[int | None, int | None] | None = None
     holds: tuple[str, ...] = ()
     lifts: tuple[str, ...] = ()
     lost: tuple[tuple[str, bytes], ...] = ()
@@ -94,7 +94,7 @@ class Answer:
         if self._refusal is not None:
             raise self._refusal
         raise Queued
-        yield  # type: ignore[unreachable]  # what makes this a generator
+        yield  # what makes this a generator
 
 
 class Desk:
@@ -128,7 +128,7 @@ class Desk:
 
     def more(self, _: int) -> None: ...
 
-    def durable(self, append: Append, *, alone: bool = False) -> Answer:
+    def durable(self, append: Append, **_: bool) -> Answer:
         if self._refusal is None:
             self.appends.append(append)
         refusal, self._refusal = self._refusal, None
@@ -207,6 +207,7 @@ class Steps:
         self._lease_ms = lease_ms
         self._asked = reconcile.Asking(self.tool, self.tool.arguments.bind(("o-1",), {}), STEP, PATH)
         self._known: dict[tuple[Any, ...], Thought] = {}
+        self.appends: dict[Put, Append] = {}  # as the session made them, with all that the model leaves out
 
     def take(self, name: str, seat: Seat, view: Record, *args: Any) -> Thought:
         """Return what this step comes to: `load`, `mail`, `think`, `answer`, `send` or `end`."""
@@ -237,6 +238,7 @@ class Steps:
         puts = [_put(append) for append in desk.appends]
         if lost and puts:
             puts[-1] = puts[-1]._replace(lost=lost)
+        self.appends.update(zip(puts, desk.appends, strict=True))
         after = view if not desk.appends else self._records.of(session.state)
         posts = tuple((post.message_id, post.body) for post in desk.posts)
         return Thought(after, tuple(puts), posts, tag)
@@ -336,7 +338,11 @@ class Steps:
         # Up to the bytes all is as it was when they left; then it is now.
         engine: Any = session.engine
         clock, lost = engine.clock, session.dropped
-        engine.clock, engine.lease_until, session.dropped = _standing(sent), needed_until(sent, self.tool.timeout_ms), None
+        engine.clock, engine.lease_until, session.dropped = (
+            _standing(sent),
+            needed_until(sent, self.tool.timeout_ms),
+            None,
+        )
 
         def arrive() -> str:
             engine.clock, session.dropped = clock, lost

@@ -1,7 +1,7 @@
-"""Breadth first through every state that a model can reach, so that the first trace that breaks a rule is a shortest one.
+"""Breadth first through every state that a model can reach, so that the first trace to a broken rule is a shortest one.
 
-A model says where it starts, what may happen next, and what must hold. A step that breaks a rule while it happens raises
-Violation; a state that breaks one is found by `check`.
+A model says where it starts, what may happen next, and what must hold. A step that breaks a rule while it happens
+raises Violation; a state that breaks one is found by `check`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The outside world: what becomes of bytes that left, and what it says when it is asked.
 
-The author of a tool declared when an effect can no longer turn up: `visible_within` after the attempt is quiet. Until then
-a request may land at any moment, and what landed may or may not be found; from then on it is found. Where nothing is
-declared, it may land at any time. A provider that knows keys applies each key once as long as it remembers it.
+The author of a tool declared when an effect can no longer turn up: `visible_within` after the attempt is quiet. Until
+then a request may land at any moment, and what landed may or may not be found; from then on it is found. Where nothing
+is declared, it may land at any time. A provider that knows keys applies each key once as long as it remembers it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of a state of the whole: what is stored, who works, what is under way outside, and what may still go wrong."""
+"""The parts of a state: what is stored, who works, what is under way outside, and what may still go wrong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Claimed(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """An attempt under way. It is `sent` once its bytes left; `lapsed`: the lease did since its `started` was queued."""
+    """An attempt under way. It is `sent` once its bytes left; `lapsed`: the lease, since `started` was queued."""
 
     number: int
     key: str
@@ -85,8 +85,10 @@ class Applied(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `left` counts down what may still go wrong and what the operator may still do; `said`
-    names the keys of which a person has said what is true.
+    """Everything.
+
+    `left` counts down what may still go wrong and what the operator may still do; `said` names the keys of which a
+    person has said what is true.
     """
 
     now: int

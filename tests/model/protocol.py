@@ -1,8 +1,9 @@
 """The whole: two workers, one operator, one outside world, one store, and every order in which they may move.
 
-A worker claims, thinks, queues, commits, lets bytes leave, learns what came of them or does not, dies, or is frozen past
-its lease and thaws. The outside applies a request at any moment at which its author's declaration allows it, told or not;
-a *lie* lands later than that. The operator kills, cancels, resolves, answers, holds and lifts. Time is counted in ticks.
+A worker claims, decides, queues, commits, lets bytes leave, learns what came of them or does not, dies, or is frozen
+past its lease and thaws. The outside applies a request at any moment at which its author's declaration allows it, told
+or not; a *lie* lands later than that. The operator kills, cancels, resolves, answers, holds and lifts. Time is counted
+in ticks; that a worker lets time pass though it could go on is counted too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from milepost.core import codec, lease, messages
 from milepost.core import entries as e
 from milepost.core.state import RunState
-from tests.model.desk import MANIFEST, Put, Seat, Steps, Thought
+from tests.model.desk import MANIFEST, Seat, Steps, Thought
 from tests.model.explorer import Violation
 from tests.model.outside import Outside
 from tests.model.places import TICK, Flight, Held, Request, Row, State, Worker
@@ -78,8 +79,8 @@ class Protocol:
         if all(worker.mode == "dead" for worker in state.workers):
             return  # what follows is the way on which nothing more goes wrong
         own = self._own_steps(state)
-        for at, worker in enumerate(state.workers):
-            yield from own[at]
+        for at, acts in enumerate(own):
+            yield from acts
             yield from self._harm(state, at)
         yield from self.outside.steps(state)
         yield from self.operator.steps(state)
@@ -122,7 +123,6 @@ class Protocol:
     def tick(self, state: State) -> State:
         """Let time pass. Whoever is up renews its lease from a thread, whatever else keeps it busy."""
         now = state.now + TICK
-        until = now + self.scenario.lease_ms
         workers = tuple(self._renewed(w, now) if w.mode == "up" else w for w in state.workers)
         return state._replace(now=now, workers=workers)
 
@@ -143,7 +143,9 @@ class Protocol:
         if worker.mode == "up" and lease.lapsed(worker.lease, state.now):
             yield f"{worker.name} renews its lease", state.with_worker(at, self._renewed(worker, state.now))
         if state.may(f"crash {worker.name}"):
-            gone = state.spend(f"crash {worker.name}").with_worker(at, worker._replace(mode="dead", held=None, lease=0, row=0))
+            gone = state.spend(f"crash {worker.name}").with_worker(
+                at, worker._replace(mode="dead", held=None, lease=0, row=0)
+            )
             yield f"{worker.name} dies", self.outside.silenced(gone, worker.name)
         if worker.mode == "up" and state.may("freeze"):
             yield f"{worker.name} is frozen", state.spend("freeze").with_worker(at, worker._replace(mode="frozen"))
@@ -172,7 +174,9 @@ class Protocol:
 
     def _hold(self, state: State, at: int, held: Held | None) -> State:
         worker = state.workers[at]
-        if held is None:  # of a worker that holds nothing the lease does not matter: it is renewed before it takes a run
+        if (
+            held is None
+        ):  # of a worker that holds nothing the lease does not matter: it is renewed before it takes a run
             until = state.now + self.scenario.lease_ms
             return state.with_worker(at, worker._replace(held=None, lease=until, row=until))
         return state.with_worker(at, worker._replace(held=held))
@@ -299,6 +303,15 @@ class Protocol:
 
     def fair(self, state: State) -> State | None:
         """Return the next state where nothing goes wrong any more and all do what they can; None at rest."""
+        moved = self._somebody_moves(state)
+        if moved is not None or all(rests(row, state) for row in state.rows):
+            return moved
+        if state.switches:
+            return state._replace(switches=frozenset())
+        moving = any(row.owner is not None or row.due is not None for row in state.rows)
+        return self.tick(state) if moving else None
+
+    def _somebody_moves(self, state: State) -> State | None:
         for at, worker in enumerate(state.workers):
             if worker.mode == "frozen":
                 return state.with_worker(at, worker._replace(mode="up"))
@@ -310,12 +323,7 @@ class Protocol:
         if all(worker.mode == "dead" for worker in state.workers):
             until = state.now + self.scenario.lease_ms
             return state._replace(workers=(*state.workers, Worker("C", lease=until, row=until)))
-        if all(rests(row, state) for row in state.rows):
-            return None
-        if state.switches:
-            return state._replace(switches=frozenset())
-        moving = any(row.owner is not None or row.due is not None for row in state.rows)
-        return self.tick(state) if moving else None
+        return None
 
     def _goes_on(self, state: State, at: int, held: Held) -> State:
         steps = self._own_steps(state)[at]
@@ -325,7 +333,9 @@ class Protocol:
         for _, following in self.outside.steps(state):
             if following.left == state.left:
                 return following
-        restored = tuple((name, n + (name == "lost answer")) for name, n in {"lost answer": 0, **dict(state.left)}.items())
+        restored = tuple(
+            (name, n + (name == "lost answer")) for name, n in {"lost answer": 0, **dict(state.left)}.items()
+        )
         return state._replace(left=restored)
 
 
@@ -356,7 +366,7 @@ class Operator:
     def _tell(self, state: State, run: int, verb: str, message: messages.Message) -> Step:
         body = messages.encode(message)
         name = f"{verb}:{len(state.rows[run].known)}"
-        return f"the operator says: {verb}", self._store.deliver(state.spend(verb), run, name, body)
+        return f"the operator says to run {run + 1}: {verb}", self._store.deliver(state.spend(verb), run, name, body)
 
     def _resolves(self, state: State, run: int, row: Row) -> Iterator[Step]:
         effect = row.record.effect

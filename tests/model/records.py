@@ -78,7 +78,7 @@ def _copied_step(step: Any) -> Any:
 
 
 def _key(s: RunState) -> tuple[Any, ...]:
-    """Return all that the protocol can see of a state; texts for people are not of it, nor how many entries led here."""
+    """Return all that the protocol can see of a state: no texts for people, nor how many entries led here."""
     return (
         s.run,
         s.status,

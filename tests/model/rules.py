@@ -119,7 +119,9 @@ class Rules:
         hidden = effect.outcome == "failed" and not effect.contradicted and times
         if hidden and key not in late and key not in state.said:
             raise Violation("an effect that was applied is recorded as failed")
-        told = {int(name.split(":")[-2]) for name in row.known if name.endswith(":returned")} if not row.inbox else set()
+        told = (
+            {int(name.split(":")[-2]) for name in row.known if name.endswith(":returned")} if not row.inbox else set()
+        )
         known = {a.number for a in effect.doubt.attempts if a.settled not in {"", "returned"}}
         if told & known and not effect.contradicted:
             raise Violation("a fenced worker saw success after all, and nothing says so")
@@ -187,7 +189,9 @@ def rests(row: Row, state: State) -> bool:
     if run.status in ENDED:
         return not unsettled
     holders = [claimed.run for _, claimed in state.once if state.rows[claimed.run] is not row]
-    return run.status == "parked" and any(rests(state.rows[holder], state) and _open(state.rows[holder]) for holder in holders)
+    return run.status == "parked" and any(
+        rests(state.rows[holder], state) and _open(state.rows[holder]) for holder in holders
+    )
 
 
 def _open(row: Row) -> bool:

@@ -55,20 +55,14 @@ class Store:
                 named = (state.rows[holder.run].record.state.run, *holder[1:])
                 return state, ("once", *named)
             once[value] = Claimed(run, step, digest, "started", None)
-        for value, step, outcome, result in put.settles:
-            holder = once.get(value)
-            if holder is not None and (holder.run, holder.step) == (run, step):
-                if outcome is None:
-                    del once[value]
-                else:
-                    once[value] = holder._replace(outcome=outcome, result=result)
+        _settle(once, run, put)
         row = self.write(row, put.entries)
         if state.switches and put.scopes:
             raise Violation("something starts though its tool is held")
         row = row._replace(inbox=tuple(mail for mail in row.inbox if mail[0] not in put.taken))
         if put.release is not None:
             now, due = put.release
-            row = row._replace(owner=None, due=now if row.inbox else due)
+            row = row._replace(owner=None, due=now if row.inbox and now is not None else due)
         state = state.with_row(run, row)
         if put.lease is not None:
             w = state.workers[worker]
@@ -96,7 +90,7 @@ class Store:
         stopped = e.RunStopped(at=state.now, status="killed", code="killed", why="", epoch=epoch, unknown=left)
         row = self.write(row, (codec.encode(stopped),))
         listed = [effect.outcome for effect in before.effects() if effect.open or effect.verify_from is not None]
-        due = state.now if any(map(rules.settles_later, listed)) else None
+        due = state.now if row.inbox or any(map(rules.settles_later, listed)) else None
         steps = {effect.step for effect in before.effects() if effect.outcome == "failed" and effect.attempt}
         once = tuple((value, holder) for value, holder in state.once if holder.run != run or holder.step not in steps)
         return state.with_row(run, row._replace(owner=None, due=due))._replace(once=once)
@@ -111,3 +105,13 @@ class Store:
         if row.owner is None:
             row = row._replace(due=state.now if row.due is None else min(row.due, state.now))
         return state.with_row(run, row)
+
+
+def _settle(once: dict[str, Claimed], run: int, put: Put) -> None:
+    for value, step, outcome, result in put.settles:
+        holder = once.get(value)
+        if holder is not None and (holder.run, holder.step) == (run, step):
+            if outcome is None:
+                del once[value]
+            else:
+                once[value] = holder._replace(outcome=outcome, result=result)

@@ -1,5 +1,7 @@
 """The model is worth its states: whichever guard is taken away, it finds the bug, and prints a shortest way to it."""
 
+import sys
+
 import pytest
 
 from tests.model import mutations
@@ -15,7 +17,7 @@ def test_the_bug_is_found_when_one_guard_is_taken_away(mutation: Mutation) -> No
     with mutations.without(mutation):
         explored = explore(Protocol(scenario), most=scenario.most)
 
-    print(f"{mutation.name}, in {scenario.name}: {explored}")
+    sys.stdout.write(f"{mutation.name}, in {scenario.name}: {explored}\n")
     assert explored.broken == mutation.finds, str(explored)
 
 

@@ -1,10 +1,11 @@
 """The outcome protocol, in every order in which two workers, one operator and one outside may move.
 
-The model drives the real code: core/, the append rules, and the runtime's own functions for what a worker decides, sends and
-records. `-rP` shows the number of states of each scenario; MILEPOST_MODEL=large explores more of them.
+The model drives the real code: core/, the append rules, and the runtime's own functions for what a worker decides,
+sends and records. `-rP` shows the number of states of each scenario; MILEPOST_MODEL=large explores more of them.
 """
 
 import os
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -26,6 +27,6 @@ def test_every_rule_holds_in_every_order_of_events(
     explored = explore(Protocol(sized), most=sized.most)
 
     record_property("states", explored.states)
-    print(f"{scenario.name}: {explored}")
+    sys.stdout.write(f"{scenario.name}: {explored}\n")
     assert not explored.broken, str(explored)
     assert explored.states > 500, "a world in which so little happens proves nothing"

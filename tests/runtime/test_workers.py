@@ -71,7 +71,7 @@ async def acting(others: Others, pid: int) -> None:
 
 
 async def test_a_killed_worker_is_replaced_at_once_and_its_effect_is_unknown(stage: Stage, others: Others) -> None:
-    """Requirement 69. Requirement 18. Requirement 3. Requirement 85. Requirement 10. Requirement 50.
+    """Requirement 69. Requirement 18. Requirement 3. Requirement 85. Requirement 10.
 
     The lease would last half a minute; the lock file says at once that it is dead. The finished segment stays finished.
     """

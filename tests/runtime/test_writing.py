@@ -57,7 +57,7 @@ async def test_one_refusal_does_not_disturb_the_others_of_its_batch(stage: Stage
 
 
 async def test_many_runs_share_their_commits(stage: Stage) -> None:
-    """Requirement 41. What durability costs is bounded by group commit."""
+    """What durability costs is bounded by group commit."""
     outside = Outside()
     outside.answers.set()
     flow = flow_over(outside)

@@ -115,7 +115,6 @@ def tried(stores: SqlitePlace, *statements: str) -> tuple[Any, list[bytes], list
 
 @pytest.mark.parametrize("sql", DENIED.values(), ids=DENIED.keys())
 def test_a_tool_reaches_neither_the_store_nor_the_transaction(stores: SqlitePlace, sql: str) -> None:
-    """Requirement 25."""
     answer, chain, crm = tried(stores, sql)
 
     refused(answer, MilepostError)

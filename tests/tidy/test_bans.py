@@ -54,7 +54,12 @@ NOT_RUN = re.compile(r"(^|\.)(skip|skipif|xfail|importorskip|skipTest|expectedFa
 
 
 def uses(name: str, modules: set[str]) -> list[tuple[int, str]]:
-    return [(line, dotted) for line, dotted in imports(name) if dotted.split(".")[0] in modules]
+    """Return the imports from these modules; `importlib.resources` only reads a package's own files."""
+    return [
+        (line, dotted)
+        for line, dotted in imports(name)
+        if dotted.split(".")[0] in modules and not dotted.startswith("importlib.resources")
+    ]
 
 
 def attributes(name: str) -> list[tuple[int, str]]:

@@ -116,8 +116,15 @@ def decide(state: RunState, world: World) -> Decision:
     """Decide the next act. Call it on a state to which `recover`'s entries were applied."""
     if state.status == "blocked":
         return Decision((), Release())
-    settle = tuple(effect.step for effect in state.effects() if effect.open or effect.verify_from is not None)
     stop = None if state.ended or world.attached else _stopping(state, world)
+    given_up = (
+        () if stop is None else tuple(effect for effect in state.effects() if effect.open and effect.effect == "read")
+    )
+    settle = tuple(
+        effect.step
+        for effect in state.effects()
+        if (effect.open or effect.verify_from is not None) and effect not in given_up
+    )
     if settle and (state.ended or world.attached or stop is not None):
         return Decision((), _settling(state, world, settle))
     if state.ended:
@@ -125,8 +132,21 @@ def decide(state: RunState, world: World) -> Decision:
     if world.attached:
         return Decision((), Rest("signal", None, f"the host of run {state.run} drives it"))
     if stop is not None:
-        return Decision((stop,), Release())
+        return Decision((*(_given_up(effect, world.now) for effect in given_up), stop), Release())
     return _going_on(state, world)
+
+
+def _given_up(effect: Effect, now: int) -> e.EffectFailed:
+    """Return the end of a read in doubt whose run stops: it changed nothing, and nobody will call it again."""
+    return e.EffectFailed(
+        at=now,
+        step=effect.step,
+        attempt=effect.doubt.attempts[-1].number,
+        why="the run stops, and a read changes nothing",
+        reason="absent",
+        final=True,
+        by="finding",
+    )
 
 
 def _going_on(state: RunState, world: World) -> Decision:

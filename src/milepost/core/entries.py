@@ -28,12 +28,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class About(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stays true of a run: stored once as a chunk, named by digest at every boundary."""
+    """What stays true of a run: stored once as a chunk, named by digest at every boundary.
+
+    `input` holds a small input in place, `input_root` names the root chunk of a larger one.
+    """
 
     workflow: str
     version: str
     key: str | None = None
     input: msgspec.Raw = NOTHING
+    input_root: str | None = None
     authority: Granted = Granted()
     tags: dict[str, str] = {}
     deadline: int | None = None

@@ -175,6 +175,9 @@ async def drive(session: Session, segments: int | None) -> int | None:
             decision = decide(session.state, session.world())
             stop = [entry for entry in decision.append if isinstance(entry, e.RunStopped)]
             if stop:
+                before = [entry for entry in decision.append if entry is not stop[0]]
+                if before:
+                    session.put(*before)
                 return await boundaries.stop(session, stop[0])
             if session.draining or (segments is not None and written >= segments):
                 return await hand_back(session)

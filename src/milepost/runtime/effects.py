@@ -11,8 +11,7 @@ protocol:
   settle   what it did is recorded: confirmed, failed on positive evidence, else unknown. Never guessed.
 
 What may go wrong here is listed in core/outcome.py. An attempt that outlives its run (another process took it, or it
-was
-killed) writes nothing: it leaves what it saw in the inbox.
+was killed) writes nothing: it leaves what it saw in the inbox.
 """
 
 from __future__ import annotations
@@ -26,22 +25,18 @@ from milepost.core import entries as e
 from milepost.core.codec import encode
 from milepost.core.lease import may_send
 from milepost.core.outcome import may_resend
-from milepost.core.steps import Effect, Read
-from milepost.definitions.call import CURRENT, Call, CallScope
+from milepost.core.steps import Effect
+from milepost.definitions.call import Call
 from milepost.definitions.http import classify
 from milepost.errors import Denied, EpochLost, InvalidValue, NotSent, Rejected, StepFailed, Waiting
-from milepost.runtime import gates
+from milepost.runtime import gates, reads
+from milepost.runtime.attempts import TimedOut, attempt_call, call_for
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.session import Session, Unloading
-from milepost.runtime.threads import Astray
 from milepost.stores.api import Once, OnceSettled, OnceTaken, SwitchedOff
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
-
-
-class TimedOut(Exception):
-    """An attempt's time ended; what it did is not known."""
 
 
 async def perform(branch: Branch, step: ToolStep) -> Any:
@@ -61,69 +56,10 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
     record = branch.claim(step)
     if tool.effect == "read" and not tool.costed and not callable(tool.approval) and not tool.approval:
         assert not isinstance(record, Effect)
-        return await _read(branch, step, record)
+        return await reads.read(branch, step, record)
     if tool.effect == "transactional":
         return await _effect(branch, step, transactional=True)
     return await _effect(branch, step, transactional=False)
-
-
-# ---------------------------------------------------------------- free reads
-
-
-async def _read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
-    session, tool = branch.session, step.tool
-    while True:
-        if record is not None:
-            if record.status == "returned":
-                return tool.result.read(await session.fetch(record.result))
-            if record.status == "failed":
-                raise StepFailed(step.path, record.why)
-            if record.status == "cancelled":
-                await _wait_to_be_cancelled(session)
-            while record.retry_at is not None and session.engine.clock.now() < record.retry_at:
-                await session.parked(step.id, Waiting("time"), branch.idle)
-        attempt = 1 if record is None else record.attempt + 1
-        try:
-            value = await attempt_call(session, step, call_for(session, step, "", attempt))
-            data = tool.result.write(value)
-        except asyncio.CancelledError:
-            if not session.unloading:
-                session.put(_read_entry(e.ReadCancelled, session, step))
-            raise
-        except InvalidValue as error:
-            _read_failed(session, step, attempt, error, final=True)
-        except Rejected as error:
-            _read_failed(session, step, attempt, error, final=True)
-        except Exception as error:  # noqa: BLE001  in a read whatever is raised is a failure, retried as declared
-            _read_failed(session, step, attempt, error, final=False)
-        else:
-            raw, chunks = session.stow(data)
-            session.put(_read_entry(e.ReadReturned, session, step, result=raw), chunks=chunks)
-            return tool.result.read(data)
-        record = session.state.steps[step.id]  # type: ignore[assignment]
-
-
-def _read_entry(kind: Any, session: Session, step: ToolStep, **more: Any) -> Any:
-    now = session.engine.clock.now()
-    return kind(at=now, step=step.id, path=step.path, tool=step.tool.name, digest=step.bound.digest, **more)
-
-
-def _read_failed(session: Session, step: ToolStep, attempt: int, error: Exception, *, final: bool) -> None:
-    why = session.engine.why(error)
-    delay = None if final else gates.retry_delay(session, step.tool, attempt, error)
-    retry_at = None if delay is None else session.engine.clock.now() + delay
-    session.put(_read_entry(e.ReadFailed, session, step, attempt=attempt, why=why, retry_at=retry_at))
-
-
-async def _wait_to_be_cancelled(session: Session) -> None:
-    session.flying(1)
-    try:
-        await asyncio.get_running_loop().create_future()
-    finally:
-        session.flying(-1)
-
-
-# ---------------------------------------------------------------- effects
 
 
 async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any:
@@ -391,51 +327,6 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
         spent=spent,
     )
     session.put(failed)
-
-
-# ---------------------------------------------------------------- running a tool's code
-
-
-def call_for(session: Session, step: Any, key: str, number: int) -> Call | None:
-    """Return the Call of an attempt, or None where neither the tool nor its record needs one."""
-    engine = session.engine
-    if step.tool.takes != "call" and (step.tool.is_async or not key):
-        return None
-    deadline = engine.moment(engine.clock.now() + step.tool.timeout_ms)
-    return Call(
-        key=key,
-        attempt=number,
-        deadline=deadline,
-        secrets=gates.secrets_of(session, step.id if key else None),
-        resources=engine.resource,
-    )
-
-
-async def attempt_call(session: Session, step: Any, call: Call | None) -> Any:
-    """Run the tool's code once, under its timeout. Raises TimedOut, and whatever the tool raises."""
-    tool, engine = step.tool, session.engine
-    leading = (call,) if tool.takes == "call" else ()
-    session.flying(1)
-    deadline = engine.deadlines.set(tool.timeout_ms / 1000)
-    before = CURRENT.get()
-    CURRENT.set(CallScope(tool.name))
-    try:
-        if tool.is_async:
-            return await step.bound.call(tool.fn, *leading)
-        return await engine.in_thread(session, step, call, lambda: step.bound.call(tool.fn, *leading))
-    except asyncio.CancelledError:
-        if not deadline.passed:
-            if deadline.task.cancelling():
-                raise
-            why = "it raised CancelledError, although nobody cancelled it"
-            raise Astray(why) from None
-        deadline.task.uncancel()
-        why = f"no answer within {tool.timeout_ms / 1000:g} s"
-        raise TimedOut(why) from None
-    finally:
-        CURRENT.set(before)
-        engine.deadlines.drop(deadline)
-        session.flying(-1)
 
 
 # ---------------------------------------------------------------- transactional tools

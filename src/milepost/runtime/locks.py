@@ -44,7 +44,7 @@ def hold(place: str, worker: str) -> None:
 
 def _stands(path: str, descriptor: int) -> bool:
     try:
-        return os.stat(path).st_ino == os.fstat(descriptor).st_ino
+        return Path(path).stat().st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:
         return False
 

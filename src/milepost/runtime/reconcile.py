@@ -22,6 +22,7 @@ from milepost.core.steps import Effect
 from milepost.definitions.call import Finding
 from milepost.errors import EpochLost, InvalidArguments, InvalidValue, MilepostError, RunBlocked
 from milepost.runtime import effects, gates
+from milepost.runtime.attempts import attempt_call, call_for
 from milepost.stores.api import Status, Switch, SwitchedOff
 
 if TYPE_CHECKING:
@@ -187,9 +188,9 @@ async def _question(
         f"reconciler of {asking.tool.name}", reconciler.fn, reconciler.is_async, takes, asking.tool.timeout_ms
     )
     asked = Asking(question, asking.bound, asking.id, asking.path)  # type: ignore[arg-type]
-    call = effects.call_for(session, asked, effect.key, effect.attempt)
+    call = call_for(session, asked, effect.key, effect.attempt)
     try:
-        finding = await effects.attempt_call(session, asked, call)
+        finding = await attempt_call(session, asked, call)
     except asyncio.CancelledError:
         raise
     except Exception as error:  # noqa: BLE001  an exception in a reconciler says nothing about the effect

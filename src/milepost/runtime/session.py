@@ -389,7 +389,7 @@ class Session:
 
     def _effect_due(self, effect: Effect, world: World) -> list[int]:
         if effect.outcome == "failed" and not effect.final and effect.retry_at is not None:
-            # Once its time has come it may wait for something else (a switch, a person), and then time does not move it:
+            # Once its time has come it may wait for something else (a switch, a person); then time does not move it:
             # it would be looked at again and again without a pause.
             waiting = self.waits.get(effect.step)
             for_time = waiting is not None and waiting.reason == "time"

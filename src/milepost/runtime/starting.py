@@ -69,11 +69,13 @@ def new_run(
     """Return a run to be created: its first entry holds its first boundary. Without a workflow it is attached."""
     now = engine.clock.now()
     name, version = (workflow.name, workflow.version) if workflow is not None else ("", "")
+    state, root, chunks = place_state(data)
     about = e.About(
         workflow=name,
         version=version,
         key=key,
-        input=msgspec.Raw(data if len(data) <= INLINE_BYTES else b"null"),
+        input=state,
+        input_root=root,
         authority=authority,
         tags=dict(tags or {}),
         deadline=deadline,
@@ -82,21 +84,10 @@ def new_run(
         attached=workflow is None,
         created_at=now,
     )
-    chunks: dict[str, bytes] = {}
+    segment = workflow.first.name if workflow is not None else None
     about_digest = put_chunk(chunks, _json.encode(about))
     manifest = put_chunk(chunks, engine.manifest_bytes(workflow))
-    state, root, parts = place_state(data)
-    chunks.update(parts)
-    segment = workflow.first.name if workflow is not None else None
-    boundary = e.Boundary(
-        about=about_digest,
-        manifest=manifest,
-        visit=0,
-        segment=segment,
-        state=state,
-        state_root=root,
-        granted=dict(budget or {}),
-    )
+    boundary = e.Boundary(about_digest, manifest, 0, segment, state, root, granted=dict(budget or {}))
     return NewRun(
         id=run_id,
         workflow=name,

@@ -233,8 +233,10 @@ WITH RECURSIVE family (run) AS (
 )
 SELECT r.run, r.id, r.status FROM mp_runs r JOIN family USING (run) ORDER BY r.run;
 
+-- A message that waited for its owner must not be lost with it.
 -- name: stop_run
-UPDATE mp_runs SET status = ?1, reason = NULL, until = NULL, ask = NULL, why = ?2, owner = NULL, due = ?3, changed_at = ?4
+UPDATE mp_runs SET status = ?1, reason = NULL, until = NULL, ask = NULL, why = ?2, owner = NULL, changed_at = ?4,
+    due = CASE WHEN EXISTS (SELECT 1 FROM mp_inbox WHERE mp_inbox.run = mp_runs.run AND taken = 0) THEN ?4 ELSE ?3 END
 WHERE run = ?5;
 
 -- name: open_effects

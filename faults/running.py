@@ -1,0 +1,103 @@
+"""Runs tries of faults, two at a time, until their number or the time is used up.
+
+The tries of all faults take turns, so that a run that is cut short has tried each fault in proportion. Try number N of a
+fault has the seed `seed + N`, and a seed alone decides what a try does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from faults.lives import Zygote
+from faults.scoreboard import Fault, Row
+from faults.stage import Stage, Try
+from faults.strace import ToolMissing
+from milepost.testing.world import World
+
+TOGETHER = 2
+
+
+@dataclass(frozen=True)
+class Theatre:
+    """What all tries share: a folder, an outside world, and the process that forks workers."""
+
+    folder: Path
+    world: World
+    zygote: Zygote
+
+    def play(self, fault: Fault, seed: int) -> Try:
+        """Make one try. Raises ToolMissing; whatever else is raised is a problem of the try."""
+        name = f"f{fault.number}-{seed}"
+        stage = Stage(self.folder / name, self.world, self.zygote, seed)
+        try:
+            fault.play(stage)
+        except ToolMissing:
+            raise
+        except Exception:  # noqa: BLE001  a try that breaks is no proof, and says why
+            stage.result.problems.append(f"the try broke: {traceback.format_exc(limit=-4).strip()}")
+        finally:
+            stage.close()
+        if not stage.result.problems:
+            for left in self.folder.glob(f"{name}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        return stage.result
+
+
+@contextmanager
+def theatre() -> Iterator[Theatre]:
+    """Open a world for any number of tries. What failed is kept, what held is removed."""
+    folder = Path(tempfile.mkdtemp(prefix="milepost-faults-"))
+    zygote = Zygote()
+    try:
+        with World(folder / "world") as world:
+            yield Theatre(folder, world, zygote)
+    finally:
+        zygote.close()
+        if not [left for left in folder.glob("f*-*") if left.is_dir()]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def schedule(tries: dict[int, int]) -> list[tuple[int, int]]:
+    """Return (fault, number of the try) so that at any moment each fault has had its share."""
+    turns = [((number + 1) / count, fault, number) for fault, count in tries.items() for number in range(count)]
+    return [(fault, number) for _, fault, number in sorted(turns)]
+
+
+def run(
+    faults: Sequence[Fault],
+    tries: dict[int, int],
+    *,
+    seed: int,
+    until: float,
+    told: Callable[[Row], None] = lambda _: None,
+) -> list[Row]:
+    """Run the tries; `until` is the moment (of `time.monotonic`) after which none begins, but the first of each."""
+    rows = {fault.number: Row(fault) for fault in faults}
+    turn = threading.Lock()
+    with theatre() as stages, ThreadPoolExecutor(TOGETHER) as pool:
+
+        def one(number: int, at: int) -> None:
+            row = rows[number]
+            if row.missing or (at and time.monotonic() > until):
+                return
+            try:
+                done = stages.play(row.fault, seed + at)
+            except ToolMissing as missing:
+                row.missing = str(missing)
+                return
+            with turn:
+                row.add(seed + at, done)
+                told(row)
+
+        for future in [pool.submit(one, number, at) for number, at in schedule(tries)]:
+            future.result()
+    return list(rows.values())

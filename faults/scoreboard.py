@@ -1,0 +1,142 @@
+"""The table: what each fault came to, and in how many tries.
+
+A row is *lost* if in one try one thing did not hold. It is *survived with a person* if a person had to settle something. That
+does not count the irreversible calls which were in flight when their process was killed: by declaration they are a person's
+in every row; `left to a person` counts them. A row for which a tool of the system is missing has no verdict, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from faults.stage import Stage, Try
+
+Verdict = Literal["survived", "survived with a person", "lost", "not run"]
+WITH_A_PERSON = frozenset({6, 9, 11, 19})
+HEADINGS = ("#", "fault", "verdict", "tries", "points", "left to a person", "what was injected", "what was checked")
+PROBLEMS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: how it is made, what must hold, and one try of it.
+
+    `play` finds in its stage all that it needs, and notes there what it saw. `tries` is how many fit into the budget of ten
+    minutes, `smoke` how many into the test suite.
+    """
+
+    number: int
+    name: str
+    injected: str
+    checked: str
+    play: Callable[[Stage], None]
+    tries: int
+    smoke: int = 2
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A try that did not hold, and the seed that makes it again."""
+
+    number: int
+    seed: int
+    problems: tuple[str, ...]
+
+    @property
+    def again(self) -> str:
+        """The command that makes it again."""
+        return f"python -m faults --only {self.number} --seed {self.seed} --tries 1"
+
+
+@dataclass
+class Row:
+    """What became of one fault."""
+
+    fault: Fault
+    tries: int = 0
+    points: int = 0
+    asked: int = 0
+    died: int = 0
+    gap: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    missing: str = ""
+
+    def add(self, seed: int, done: Try) -> None:
+        """Take a try into account."""
+        self.tries += 1
+        self.points += done.points
+        self.asked += done.asked
+        self.died += done.died
+        self.gap += done.gap
+        if done.problems:
+            self.failures.append(Failure(self.fault.number, seed, tuple(done.problems)))
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the tries come to together."""
+        if self.failures:
+            return "lost"
+        if self.missing or not self.tries or not self.points:
+            return "not run"
+        return "survived with a person" if self.asked else "survived"
+
+    @property
+    def complaints(self) -> list[str]:
+        """Why this row fails; nothing where it does not."""
+        number = self.fault.number
+        if self.missing:
+            return [f"fault {number} was not run: {self.missing}"]
+        if self.verdict == "not run":
+            return [f"fault {number} was not run: in {self.tries} tries it never came"]
+        said = [
+            f"fault {number}, seed {failure.seed}: {problem}\n    again: {failure.again}"
+            for failure in self.failures[:PROBLEMS_SHOWN]
+            for problem in failure.problems[:PROBLEMS_SHOWN]
+        ]
+        if self.verdict == "survived with a person" and number not in WITH_A_PERSON:
+            said.append(f"fault {number}: {self.asked} times a person was needed where none should be")
+        return said
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row as it is printed."""
+        left = str(self.asked + self.died)
+        checked = self.fault.checked + (f" ({self.gap} tries fell into the gap that only a seal closes)" if self.gap else "")
+        return (
+            str(self.fault.number), self.fault.name, self.verdict, str(self.tries), str(self.points), left,
+            self.fault.injected, checked,
+        )  # fmt: skip
+
+
+def complaints(rows: Iterable[Row]) -> list[str]:
+    """Return why a run of the scoreboard fails; nothing where it does not."""
+    return [complaint for row in rows for complaint in row.complaints]
+
+
+def total(rows: Sequence[Row]) -> str:
+    """Return the last line."""
+    verdicts = [row.verdict for row in rows]
+    counted = ", ".join(
+        f"{verdicts.count(verdict)} {verdict}"
+        for verdict in ("survived", "survived with a person", "lost", "not run")
+        if verdict in verdicts
+    )
+    tries, points = sum(row.tries for row in rows), sum(row.points for row in rows)
+    return f"{len(rows)} faults: {counted}; {tries} tries, {points} kill points and states met"
+
+
+def as_text(rows: Sequence[Row], columns: int = 6) -> str:
+    """Return the table for a terminal: its first columns."""
+    table = [HEADINGS[:columns], *(row.cells[:columns] for row in rows)]
+    widths = [max(len(cells[place]) for cells in table) for place in range(columns)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", total(rows)])
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return the whole table for a page."""
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row.cells)} |" for row in rows]
+    return "\n".join([*lines, "", f"**{total(rows)}.**"])

@@ -1,0 +1,70 @@
+"""Free reads: called and recorded, retried as declared, without a durable intent: calling one again changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from milepost.core import entries as e
+from milepost.errors import InvalidValue, Rejected, StepFailed, Waiting
+from milepost.runtime import gates
+from milepost.runtime.attempts import attempt_call, call_for
+
+if TYPE_CHECKING:
+    from milepost.core.steps import Read
+    from milepost.runtime.branch import Branch, ToolStep
+    from milepost.runtime.session import Session
+
+
+async def read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
+    """Call a free read, or answer from its record. Raises StepFailed once its tries are spent."""
+    session, tool = branch.session, step.tool
+    while True:
+        if record is not None:
+            if record.status == "returned":
+                return tool.result.read(await session.fetch(record.result))
+            if record.status == "failed":
+                raise StepFailed(step.path, record.why)
+            if record.status == "cancelled":
+                await _wait_to_be_cancelled(session)
+            while record.retry_at is not None and session.engine.clock.now() < record.retry_at:
+                await session.parked(step.id, Waiting("time"), branch.idle)
+        attempt = 1 if record is None else record.attempt + 1
+        try:
+            value = await attempt_call(session, step, call_for(session, step, "", attempt))
+            data = tool.result.write(value)
+        except asyncio.CancelledError:
+            if not session.unloading:
+                session.put(_read_entry(e.ReadCancelled, session, step))
+            raise
+        except InvalidValue as error:
+            _read_failed(session, step, attempt, error, final=True)
+        except Rejected as error:
+            _read_failed(session, step, attempt, error, final=True)
+        except Exception as error:  # noqa: BLE001  in a read whatever is raised is a failure, retried as declared
+            _read_failed(session, step, attempt, error, final=False)
+        else:
+            raw, chunks = session.stow(data)
+            session.put(_read_entry(e.ReadReturned, session, step, result=raw), chunks=chunks)
+            return tool.result.read(data)
+        record = session.state.steps[step.id]  # type: ignore[assignment]
+
+
+def _read_entry(kind: Any, session: Session, step: ToolStep, **more: Any) -> Any:
+    now = session.engine.clock.now()
+    return kind(at=now, step=step.id, path=step.path, tool=step.tool.name, digest=step.bound.digest, **more)
+
+
+def _read_failed(session: Session, step: ToolStep, attempt: int, error: Exception, *, final: bool) -> None:
+    why = session.engine.why(error)
+    delay = None if final else gates.retry_delay(session, step.tool, attempt, error)
+    retry_at = None if delay is None else session.engine.clock.now() + delay
+    session.put(_read_entry(e.ReadFailed, session, step, attempt=attempt, why=why, retry_at=retry_at))
+
+
+async def _wait_to_be_cancelled(session: Session) -> None:
+    session.flying(1)
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        session.flying(-1)
