@@ -124,6 +124,12 @@ class Stage:
         """Run a worker until its run ends or rests with a person, or until it dies."""
         return self.ended(self.start("run", flow, tool, name, under=under, **limits))
 
+    def frozen(self, point: Point, flow: str, tool: str = "") -> Life | None:
+        """Start a worker that is stopped (SIGSTOP) at a point; None if it ended without coming there."""
+        life = self.start("run", flow, tool, "x", under=point.inject("signal=SIGSTOP"))
+        self.until(lambda: life.stopped or life.code is not None, "the worker stops, or ends")
+        return None if life.code is not None else life
+
     def finish(self, flow: str, tool: str = "", *, name: str = "x") -> Ended:
         """Start workers until the run has ended, a person settling what only a person can by the outside ledgers."""
         ended = Ended(0, "", "")

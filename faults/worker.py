@@ -1,7 +1,8 @@
-"""What a worker process does in the folder of a try: `run FLOW TOOL NAME`, or `serve`. `zygote` starts it.
+"""What a worker process does in the folder of a try: `run FLOW TOOL NAME`, `serve`, or `claim NAME ROUNDS`.
 
-`run` starts the run, or finds it, and drives it until it ends or only a person helps; then it prints what it came to as one
-line of JSON. `serve` drives whatever is due until SIGTERM. A store that failed ends either with code 3.
+`zygote` starts it. `run` starts the run, or finds it, and drives it until it ends or only a person helps; then it prints
+what it came to as one line of JSON. `serve` drives whatever is due until SIGTERM. `claim` only takes runs, against others.
+A store that failed ends any of them with code 3.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,11 @@ import msgspec
 
 import milepost as mp
 from faults.desk import Desk, Order, Setup
+from milepost.app import open_store
+from milepost.core import codec
+from milepost.core import entries as e
+from milepost.errors import MilepostError
+from milepost.stores.api import Claim, Query
 
 STORE_FAILED = 3
 AUTHORITY = mp.Authority("desk")
@@ -32,6 +39,25 @@ def drive(app: mp.App, flow: mp.Workflow[Order, Any], order: Order) -> dict[str,
     except (mp.RunBlocked, mp.RunFailed, mp.RunKilled, mp.RunCancelled) as error:
         return {"ended": error.code, "why": str(error)}
     return {"ended": "done", "result": result}
+
+
+def claimed(name: str, epoch: int) -> bytes:
+    """Return the entry of a claim."""
+    return codec.encode(e.Claimed(at=epoch, epoch=epoch, owner=name))
+
+
+async def claim(url: str, name: str, rounds: int) -> list[tuple[str, int]]:
+    """Claim every run of a store over and over, in a race with others; return what was won: (run, epoch)."""
+    store, won = open_store(url), []
+    try:
+        for _ in range(rounds):
+            for row in await store.runs(Query(limit=100)):
+                (answer,) = await store.commit([Claim(row.id, name, row.owner, row.changed_at, partial(claimed, name))])
+                if not isinstance(answer, MilepostError):
+                    won.append((row.id, answer.epoch))
+    finally:
+        store.close()
+    return won
 
 
 async def serve(app: mp.App) -> None:
@@ -50,6 +76,9 @@ def main(folder: Path, arguments: Sequence[str]) -> int:
     try:
         if mode == "serve":
             asyncio.run(serve(app))
+            return 0
+        if mode == "claim":
+            print(json.dumps(asyncio.run(claim(f"sqlite:///{folder}/store.db", more[0], int(more[1])))))
             return 0
         flow, tool, name = more
         flows: dict[str, mp.Workflow[Order, Any]] = {"one": desk.one, "twenty": desk.twenty}

@@ -13,17 +13,17 @@ T = TypeVar("T")
 STRIDE = 7_919  # a prime: the first tries of a sweep are spread over it, and all together cover it
 
 _turn = threading.Lock()
-_known: dict[tuple[str, str], list[Point]] = {}
+_known: dict[tuple[str, str, tuple[str, ...]], list[Point]] = {}
 
 
-def points(stage: Stage, flow: str, tool: str = "") -> list[Point]:
+def points(stage: Stage, flow: str, tool: str = "", calls: tuple[str, ...] = (*WRITES, *TALKS)) -> list[Point]:
     """Return the system calls of an undisturbed run: its writes, and its talk with the outside."""
     with _turn:
-        if (flow, tool) not in _known:
+        if (flow, tool, calls) not in _known:
             beside = stage.beside("counted")
-            _known[flow, tool] = beside.points((*WRITES, *TALKS), flow, tool)
+            _known[flow, tool, calls] = beside.points(calls, flow, tool)
             stage.result.problems += beside.result.problems
-        return _known[flow, tool]
+        return _known[flow, tool, calls]
 
 
 def writes(stage: Stage, flow: str, tool: str = "") -> list[Point]:

@@ -16,7 +16,20 @@ from milepost.core import entries as e
 from milepost.core.chain import verify
 from milepost.errors import EpochLost, WrongStatus
 from milepost.operations.verbs import Operator
-from milepost.stores.api import Claim, Create, Deliver, Head, NewRun, OnceTaken, Post, SwitchedOff
+from milepost.stores.api import (
+    Append,
+    Claim,
+    Create,
+    Deliver,
+    EffectRow,
+    Head,
+    Kill,
+    NewRun,
+    Once,
+    OnceTaken,
+    Post,
+    SwitchedOff,
+)
 from milepost.stores.sqlite.store import SqliteStore
 from tests.model.places import State
 from tests.model.protocol import Protocol, Step
@@ -201,3 +214,39 @@ async def _walked(real: Real, state: State, asked: list[Done]) -> int:
         await real.do(one)
     await real.agrees(state)
     return len(asked)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "looked_at", "held"),
+    [("started", True, True), ("unknown", True, True), ("confirmed", True, True), ("failed", False, False)],
+)
+def test_a_kill_keeps_what_is_in_doubt_and_frees_the_identity_of_what_failed(
+    *, outcome: str, looked_at: bool, held: bool, tmp_path: Path
+) -> None:
+    async def killed(store: SqliteStore) -> tuple[int | None, bool]:
+        await store.commit([Create(NewRun("run-1", "pay", "1", "d", b"{}", "s", 0, 0))])
+        (head,) = await store.commit([Claim("run-1", "A", None, 0, lambda _: b"{}")])
+        once = Once("", "pay", "o-1", ":0", "d")
+        await store.commit([Append(head, [b"{}"], 1, effects=[EffectRow(":0", outcome, attempt=1)], once=once)])
+        await store.commit([Kill("run-1", "", 7, lambda _epoch, _paths: b"{}", lambda run: Post(run, "x", b"{}", 7))])
+        return (await store.run("run-1")).due, await store.once("", "pay", "o-1") is not None
+
+    store = SqliteStore(str(tmp_path / "killed.db"), create=True)
+    try:
+        assert asyncio.run(killed(store)) == (7 if looked_at else None, held)
+    finally:
+        store.close()
+
+
+def test_a_message_that_waited_for_its_owner_wakes_a_killed_run(tmp_path: Path) -> None:
+    async def killed(store: SqliteStore) -> int | None:
+        await store.commit([Create(NewRun("run-1", "pay", "1", "d", b"{}", "s", 0, 0))])
+        await store.commit([Claim("run-1", "A", None, 0, lambda _: b"{}"), Deliver(Post("run-1", "m", b"{}", 3))])
+        await store.commit([Kill("run-1", "", 7, lambda _epoch, _paths: b"{}", lambda run: Post(run, "x", b"{}", 7))])
+        return (await store.run("run-1")).due
+
+    store = SqliteStore(str(tmp_path / "killed.db"), create=True)
+    try:
+        assert asyncio.run(killed(store)) == 7
+    finally:
+        store.close()

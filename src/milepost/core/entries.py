@@ -67,7 +67,8 @@ class Signal(msgspec.Struct, frozen=True, omit_defaults=True):
 class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     """The self-contained state at a segment's end: what recovery needs, and all it needs.
 
-    `state` holds small states in place, `state_root` names the root chunk of larger ones.
+    `state` holds small states in place, `state_root` names the root chunk of larger ones. So with `finished`: where a
+    segment had very many steps, all of them stand below `finished_root`, and only the failed ones in place.
     """
 
     about: str
@@ -78,6 +79,7 @@ class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     state_root: str | None = None
     finished_segment: str | None = None
     finished: tuple[Marker, ...] = ()
+    finished_root: str | None = None
     visits: dict[str, int] = {}
     granted: Amounts = {}
     spent: Amounts = {}

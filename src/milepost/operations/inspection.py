@@ -228,7 +228,7 @@ class Inspector:
         return Verified(run_id, count, len(read), None)
 
     async def _read_chunks(self, run_id: str, boundary: e.Boundary, read: set[str]) -> None:
-        wanted = [boundary.about, boundary.manifest, *([boundary.state_root] if boundary.state_root else [])]
+        wanted = [boundary.about, boundary.manifest, *filter(None, (boundary.state_root, boundary.finished_root))]
         tree = set(wanted[2:])
         while wanted:
             digest = wanted.pop()

@@ -21,7 +21,7 @@ from milepost.definitions.call import Confirmed, Failed, Outcome, Step
 from milepost.definitions.run import AttachedRun
 from milepost.definitions.values import Codec
 from milepost.errors import EpochLost, Parked, RunHeld, StepFailed, Waiting
-from milepost.runtime import boundaries, driver, effects, starting
+from milepost.runtime import boundaries, checkpoints, driver, effects, starting
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.segment_run import SegmentRun
 from milepost.stores.api import Create
@@ -168,7 +168,7 @@ class HostRun(SegmentRun, AttachedRun):
                 self._note(step, record.tool, record.digest, outcome, record.result, record.why)
         data = _anything.write({"calls": list(self._calls.values()), "state": self._user_state})
         state, root, chunks = starting.place_state(data)
-        boundary = boundaries.make_boundary(session, chunks, None, state, root)
+        boundary = checkpoints.make_boundary(session, chunks, None, state, root)
         new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
         now = session.engine.clock.now()
         await session.durable(e.Checkpointed(at=now, boundary=boundary), boundary=0, chunks=new)

@@ -18,7 +18,7 @@ from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.duration import to_ms
 from milepost.core.inbox import find_effect
-from milepost.core.steps import Effect, Read
+from milepost.core.steps import Effect
 from milepost.errors import (
     Damaged,
     Diverged,
@@ -30,7 +30,7 @@ from milepost.errors import (
     StoreError,
     Waiting,
 )
-from milepost.runtime import effects, starting
+from milepost.runtime import checkpoints, effects, starting
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import LINGER_MS, Session, Unloading
@@ -254,7 +254,7 @@ def _checkpoint(session: Session, segment: Segment[Any, Any], outcome: Next[Any]
         raise InvalidValue(f"go() of {segment.name}", why)
     data = following.state.write(outcome.state)
     state, root, chunks = starting.place_state(data)
-    boundary = make_boundary(session, chunks, outcome.segment, state, root)
+    boundary = checkpoints.make_boundary(session, chunks, outcome.segment, state, root)
     new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
     session.head.segment = outcome.segment
     session.put(e.Checkpointed(at=session.engine.clock.now(), boundary=boundary), boundary=0, chunks=new)
@@ -272,7 +272,7 @@ async def finish(session: Session, data: bytes, finished: str | None) -> None:
     """End the run with a result; whoever waits for it hears of it once it is durable."""
     now = session.engine.clock.now()
     chunks: dict[str, bytes] = {}
-    boundary = make_boundary(session, chunks, None, msgspec.Raw(b"null"), None, finished=finished)
+    boundary = checkpoints.make_boundary(session, chunks, None, msgspec.Raw(b"null"), None, finished=finished)
     raw, stowed = session.stow(data)
     chunks.update(stowed or {})
     done = e.RunDone(at=now, boundary=boundary, result=raw)
@@ -286,60 +286,6 @@ async def finish(session: Session, data: bytes, finished: str | None) -> None:
         posts=parent_post(session, "done", raw, ""),
         release=(now, None),
     )
-
-
-def make_boundary(
-    session: Session,
-    chunks: dict[str, bytes],
-    segment: str | None,
-    state: msgspec.Raw,
-    root: str | None,
-    *,
-    finished: str | None = None,
-) -> e.Boundary:
-    """Return the boundary after the current visit; chunks that it names are added to `chunks`."""
-    s = session.state
-    left = s.segment or finished or ""
-    visits = {**s.visits, left: s.visits.get(left, 0) + 1} if left else dict(s.visits)
-    about = session.about
-    if s.scopes and set(s.scopes) - set(about.authority.scopes):
-        about = msgspec.structs.replace(about, authority=about.authority.widened(s.scopes))
-        session.about = about
-        s.about_digest = starting.put_chunk(chunks, _json.encode(about))
-    digest, manifest = session.engine.manifest_chunk(session.workflow)
-    if digest != s.manifest_digest:
-        chunks[digest] = manifest
-    return e.Boundary(
-        about=s.about_digest,
-        manifest=digest,
-        visit=s.visit + 1,
-        segment=segment,
-        state=state,
-        state_root=root,
-        finished_segment=left or None,
-        finished=tuple(_markers(session)),
-        visits=visits,
-        granted=s.ledger.granted,
-        spent=s.ledger.spent,
-        signals=tuple(s.signals),
-        children=dict(s.children),
-        cancel=s.cancel,
-        epoch=s.epoch,
-        owner=s.owner,
-    )
-
-
-def _markers(session: Session) -> list[e.Marker]:
-    markers = []
-    for record in session.state.steps.values():
-        if type(record) is Effect:
-            output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
-            markers.append(e.Marker(record.path, record.outcome, record.digest, output))
-        elif type(record) is Read and record.status in {"returned", "failed"}:
-            output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
-            outcome = "confirmed" if record.status == "returned" else "failed"
-            markers.append(e.Marker(record.path, outcome, record.digest, output))
-    return markers
 
 
 async def _condition_failed(session: Session, segment: Segment[Any, Any]) -> None:

@@ -1,0 +1,83 @@
+"""What a boundary holds: everything that recovery needs of a run, and all that it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from milepost.core import entries as e
+from milepost.core.chunks import split
+from milepost.core.steps import Effect, Read
+from milepost.runtime import starting
+
+if TYPE_CHECKING:
+    from milepost.runtime.session import Session
+
+_json = msgspec.json.Encoder(order="deterministic")
+MARKERS_IN_PLACE = 500
+
+
+def make_boundary(
+    session: Session,
+    chunks: dict[str, bytes],
+    segment: str | None,
+    state: msgspec.Raw,
+    root: str | None,
+    *,
+    finished: str | None = None,
+) -> e.Boundary:
+    """Return the boundary after the current visit; chunks that it names are added to `chunks`."""
+    s = session.state
+    left = s.segment or finished or ""
+    visits = {**s.visits, left: s.visits.get(left, 0) + 1} if left else dict(s.visits)
+    about = session.about
+    if s.scopes and set(s.scopes) - set(about.authority.scopes):
+        about = msgspec.structs.replace(about, authority=about.authority.widened(s.scopes))
+        session.about = about
+        s.about_digest = starting.put_chunk(chunks, _json.encode(about))
+    digest, manifest = session.engine.manifest_chunk(session.workflow)
+    if digest != s.manifest_digest:
+        chunks[digest] = manifest
+    markers, finished_root = _place_markers(_markers(session), chunks)
+    return e.Boundary(
+        about=s.about_digest,
+        manifest=digest,
+        visit=s.visit + 1,
+        segment=segment,
+        state=state,
+        state_root=root,
+        finished_segment=left or None,
+        finished=markers,
+        finished_root=finished_root,
+        visits=visits,
+        granted=s.ledger.granted,
+        spent=s.ledger.spent,
+        signals=tuple(s.signals),
+        children=dict(s.children),
+        cancel=s.cancel,
+        epoch=s.epoch,
+        owner=s.owner,
+    )
+
+
+def _place_markers(markers: list[e.Marker], chunks: dict[str, bytes]) -> tuple[tuple[e.Marker, ...], str | None]:
+    """Return the markers in place, or the failed ones and the root of all of them where they are very many."""
+    if len(markers) <= MARKERS_IN_PLACE:
+        return tuple(markers), None
+    root, parts = split(_json.encode(markers))
+    chunks.update(parts)
+    return tuple(marker for marker in markers if marker.outcome == "failed"), root
+
+
+def _markers(session: Session) -> list[e.Marker]:
+    markers = []
+    for record in session.state.steps.values():
+        if type(record) is Effect:
+            output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
+            markers.append(e.Marker(record.path, record.outcome, record.digest, output))
+        elif type(record) is Read and record.status in {"returned", "failed"}:
+            output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
+            outcome = "confirmed" if record.status == "returned" else "failed"
+            markers.append(e.Marker(record.path, outcome, record.digest, output))
+    return markers
