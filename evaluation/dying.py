@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -27,6 +28,9 @@ from milepost.stores.api import Query
 
 _PATIENCE = 60.0
 _LOOK = 0.003
+_ASKING = threading.Lock()
+"""An exit code can be read once, and `multiprocessing` reads them all whenever it starts a worker: never at once."""
+
 _PERSONS = 3
 """How often one run may ask for a person; each kill leaves at most one effect that needs one."""
 
@@ -78,17 +82,17 @@ class Stage:
         with self._worker(order) as (worker, ours):
             word, told = _heard(worker, ours)
             if word != "at the point":
-                raise WorkerError(f"{point}: the worker was never there, but {word}: {told}")
+                raise WorkerError(f"the worker was never there, but {word}: {told}")
             death = self._place(point, order.account, patience=_PATIENCE)
             worker.kill()
-            worker.join(_PATIENCE)
-            if worker.exitcode != -signal.SIGKILL:
-                raise WorkerError(f"{point}: the worker ended with {worker.exitcode}, not by the kill")
+            code = _ended(worker)
+            if code != -signal.SIGKILL:
+                raise WorkerError(f"the worker ended with {code}, not by the kill")
         if self._place(point, order.account, patience=0) != death:
-            raise WorkerError(f"{point}: the record went on after its worker was at the point")
+            raise WorkerError("the record went on after its worker was at the point")
         statement = self.client.statement(order.account)
         if statement.asked != point.position + (point.moment != "before"):
-            raise WorkerError(f"{point}: the outside world was asked {statement.asked} times by then")
+            raise WorkerError(f"the outside world was asked {statement.asked} times by then")
         return death
 
     def _place(self, point: Point, account: str, *, patience: float) -> Death:
@@ -102,7 +106,7 @@ class Stage:
                 step = str(last.fields.get("step", ""))
                 return Death(run_id, str(point), step, last.seq)
             if time.monotonic() >= until:
-                raise WorkerError(f"{point}: {wrong}")
+                raise WorkerError(wrong)
             time.sleep(_LOOK)
 
     def _finish(self, order: Order) -> tuple[list[str], int]:
@@ -110,7 +114,7 @@ class Stage:
         for persons in range(_PERSONS + 1):
             with self._worker(order) as (worker, ours):
                 word, told = _heard(worker, ours)
-                worker.join(_PATIENCE)
+                _ended(worker)
             if word == "done":
                 return told, persons
             if word != "person":
@@ -136,16 +140,18 @@ class Stage:
     def _worker(self, order: Order) -> Generator[tuple[ForkServerProcess, Connection]]:
         ours, theirs = self.template.Pipe()
         worker = self.template.Process(target=perform, args=(order, theirs))
-        worker.start()
+        with _ASKING:
+            worker.start()
         theirs.close()  # so that ours ends when the worker does
         try:
             yield worker, ours
         finally:
-            if worker.is_alive():
+            if _ended(worker, at_once=True) is None:
                 worker.kill()
-                worker.join(_PATIENCE)
+                _ended(worker)
             ours.close()
-            worker.close()
+            with _ASKING:
+                worker.close()
 
 
 def template() -> ForkServerContext:
@@ -176,14 +182,18 @@ def misplaced(lines: Sequence[Line], point: Point) -> str:
 def _heard(worker: ForkServerProcess, ours: Connection) -> tuple[str, Any]:
     """What the worker says next, or that it ended without a word."""
     wait([ours, worker.sentinel], _PATIENCE)
-    if not ours.poll():
-        return "said nothing", f"exit code {worker.exitcode}"
     try:
-        word, told = ours.recv()
+        word, told = ours.recv() if ours.poll() else ("said nothing", f"exit code {_ended(worker)}")
     except EOFError:
-        worker.join(_PATIENCE)
-        return "said nothing", f"exit code {worker.exitcode}"
+        return "said nothing", f"exit code {_ended(worker)}"
     return word, told
+
+
+def _ended(worker: ForkServerProcess, *, at_once: bool = False) -> int | None:
+    """The exit code, once there is one; None where the worker goes on (for longer than one should have to wait)."""
+    wait([worker.sentinel], 0 if at_once else _PATIENCE)
+    with _ASKING:
+        return worker.exitcode
 
 
 async def _journal(store: Path, account: str) -> tuple[str, list[Line]]:

@@ -1,6 +1,7 @@
 """The suite as others wrote it: its tasks, their ground-truth calls, its banking functions and its utility check.
 
-This is the only file that imports agentdojo. The worker never does: it sees the calls as data and the bank over HTTP.
+Only this file and `evaluation/agentdojo_outside.py` import agentdojo. A worker never does: it sees the calls as data
+and the bank over HTTP.
 """
 
 import importlib.metadata

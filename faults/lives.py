@@ -21,6 +21,7 @@ from faults.zygote import Order
 ROOT = Path(__file__).resolve().parent.parent
 LOOK_S = 0.002
 ATTACH_S = 20.0
+COMPLAINT = 3_000
 
 
 class Zygote:
@@ -74,6 +75,7 @@ class Life:
     def __init__(self, zygote: Zygote, order: Order, trace: Path, under: list[str] | None) -> None:
         self.order = msgspec.structs.replace(order, waits=under is not None)
         self._tracer: subprocess.Popen[bytes] | None = None
+        self._trace = trace
         self.pid = zygote.fork(self.order)
         if under is not None:
             self._attach(strace.command(trace, [*under, "-p", str(self.pid)]))
@@ -90,6 +92,8 @@ class Life:
             self.send(signal.SIGKILL)
             raise strace.ToolMissing(f"strace cannot attach: {line.decode()}")
         self.send(signal.SIGCONT)
+        while self.stopped and time.monotonic() < deadline and self.code is None:
+            time.sleep(LOOK_S)
 
     @property
     def code(self) -> int | None:
@@ -102,8 +106,12 @@ class Life:
     @property
     def stopped(self) -> bool:
         """Whether it stands still under a signal."""
+        if self._tracer is not None:
+            # A traced process stands still for a moment at each call: only the log tells which stop is one by a signal.
+            stops = [line for line in self._trace.read_text(errors="replace").splitlines() if " --- " in line]
+            return bool(stops) and "stopped by SIGSTOP" in stops[-1]
         try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in {"T", "t"}
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         except FileNotFoundError:
             return False
 
@@ -127,6 +135,14 @@ class Life:
         code = self.code
         assert code is not None, "it has ended"
         return Ended(code, Path(self.order.out).read_text(), Path(self.order.err).read_text(errors="replace"))
+
+    def where(self) -> str:
+        """Say where a worker that hangs is, and the end of what it complained of."""
+        stopped = self.stopped
+        self.send(signal.SIGUSR1)
+        time.sleep(LOOK_S * 100)
+        said = Path(self.order.err).read_text(errors="replace") if Path(self.order.err).exists() else ""
+        return f"{'stopped, ' if stopped else ''}{said[-COMPLAINT:]}"
 
     def end(self) -> None:
         """Kill it if it lives, and wait until it is gone."""

@@ -112,7 +112,7 @@ class Stage:
         """Wait for a worker's end."""
         ended = life.wait(SECONDS_MOST)
         if ended is None:
-            self.result.must(False, f"a worker hung for {SECONDS_MOST} s")  # noqa: FBT003
+            self.result.problems.append(f"a worker hung for {SECONDS_MOST} s: {life.where()}")
             life.end()
             ended = life.wait(SECONDS_MOST)
             assert ended is not None, "it was killed"
@@ -278,7 +278,8 @@ class Stage:
         deadline = time.monotonic() + within_s
         while not (answer := holds()):
             if time.monotonic() > deadline:
-                self.result.must(False, f"not within {within_s:.0f} s: {what}")  # noqa: FBT003
+                doing = "".join(f"\n{life.pid}: {life.where()}" for life in self.lives if life.code is None)
+                self.result.problems.append(f"not within {within_s:.0f} s: {what}{doing}")
                 break
             time.sleep(LOOK_S)
         return answer

@@ -6,6 +6,7 @@ A store that failed ends any of them with code 3.
 """
 
 import asyncio
+import faulthandler
 import json
 import logging
 import signal
@@ -70,6 +71,7 @@ async def serve(app: mp.App) -> None:
 def main(folder: Path, arguments: Sequence[str]) -> int:
     """Work; return the code to exit with."""
     logging.basicConfig(level=logging.WARNING)
+    faulthandler.register(signal.SIGUSR1)  # where does it hang?
     desk = Desk(msgspec.json.decode((folder / "setup.json").read_bytes(), type=Setup))
     app = desk.app(f"sqlite:///{folder}/store.db")
     mode, *more = arguments

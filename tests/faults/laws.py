@@ -72,6 +72,8 @@ class RunLaws:
                 self._start(entry)
             case e.EffectUnknown(step=step):
                 self._unknown(step)
+            case e.AttemptSettled(step=step) if self.effects[step].outcome == "started":
+                self._unknown(step)  # an earlier attempt may still have happened
             case e.EffectConfirmed():
                 self._confirm(entry)
             case e.EffectFailed():
@@ -135,7 +137,7 @@ class RunLaws:
             return  # rolled back with its `started`; or somebody looked, and the checker compares
         ended = self.town.endings.get((effect.plan.key, entry.attempt))
         match entry.reason:
-            case "not_sent" | "rejected" if entry.by == "answer":
+            case "not_sent" | "rejected" if entry.by in {"answer", "evidence"}:
                 if ended not in {entry.reason, None}:  # None: its code never began, or the page refused it at once
                     self.breaks(5, f"{path} failed as {entry.reason}, its attempt {entry.attempt} was {ended}")
             case "raised" if kind == "read":

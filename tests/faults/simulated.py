@@ -259,6 +259,7 @@ class Process:
             for task in left:
                 task.cancel()
             self.turns(1)
+        assert not left, left
         self._end()
 
     def _end(self) -> None:

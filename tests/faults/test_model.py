@@ -80,6 +80,7 @@ class Model(RuleBasedStateMachine):
         self.lateness: list[int] = []
         self.looker = self.open_store(create=True)
         self.looked = (0, 0)
+        self.failed = False
         self.runs: list[str] = []
 
     def open_store(self, *, create: bool = False) -> MortalStore:
@@ -236,14 +237,17 @@ class Model(RuleBasedStateMachine):
     def laws_hold(self) -> None:
         self.town.settle()
         self.read_journals()
-        if self.laws.broken:
-            raise Failed("\n".join([*self.laws.broken, *self.story()]))
+        broken = list(self.laws.broken)
         looked = (self.laws.row, len(self.town.ledger))
         if looked != self.looked:
             self.looked = looked
-            violations = now(check(self.looker, self.outside()))
-            if violations:
-                raise Failed("\n".join([*map(str, violations), *self.story()]))
+            broken.extend(map(str, now(check(self.looker, self.outside()))))
+        if broken:
+            self.fails(broken)
+
+    def fails(self, what: list[str]) -> None:
+        self.failed = True
+        raise Failed("\n".join([*what, *self.story()]))
 
     def outside(self) -> list[Applied]:
         reader = self.looker._reader
@@ -261,7 +265,7 @@ class Model(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if self.runs:
+            if self.runs and not self.failed:
                 self.heals()
         finally:
             for process in self.processes:
@@ -283,7 +287,7 @@ class Model(RuleBasedStateMachine):
             self.laws_hold()
             if all(self.settled(row) for row in now(self.looker.runs(Query(limit=100)))):
                 return
-        raise Failed("\n".join(["it never came to an end", *self.story()]))
+        self.fails(["it never came to an end"])
 
     def settled(self, row: RunRow) -> bool:
         open_ = {effect.outcome for effect in now(self.looker.effects(row.id))}

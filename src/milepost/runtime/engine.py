@@ -29,6 +29,7 @@ from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
 from milepost.core.duration import from_ms
 from milepost.core.lease import LEASE_MS, lapsed, needed_until, renew_every_ms
+from milepost.core.steps import Effect
 from milepost.definitions.call import Call
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
 from milepost.runtime import effects, locks, reconcile, starting
@@ -38,7 +39,6 @@ from milepost.runtime.writer import Writer
 from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
 
 if TYPE_CHECKING:
-    from milepost.core.steps import Effect
     from milepost.definitions.tools import Tool
     from milepost.definitions.workflows import Workflow
     from milepost.runtime.session import Session
@@ -265,10 +265,11 @@ class Engine:
         """Run a `def` tool in a thread. If it is given up, what it returns late is kept as evidence."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
+        late = partial(self._late, session, step, call, session.state.steps.get(step.id), session.state.visit)
 
         def finished(value: Any, error: BaseException | None) -> None:
             if future.done():
-                self._late(session, step, call, value, error)
+                late(value, error)
             elif error is not None:
                 future.set_exception(tamed(error))
             else:
@@ -281,18 +282,31 @@ class Engine:
             if future.done() and not future.cancelled():  # it answered in the moment in which it was given up
                 error = future.exception()
                 answer = future.result() if error is None else None
-                loop.call_soon(self._late, session, step, call, answer, error)
+                loop.call_soon(late, answer, error)
             raise
 
-    def _late(self, session: Session, step: Any, call: Call | None, value: Any, error: BaseException | None) -> None:
-        effect = session.state.steps.get(step.id)
-        if call is None or not call.key or getattr(effect, "key", None) != call.key or effect is None:
-            return  # a free read, or a question: nothing depends on it any more
+    def _late(
+        self,
+        session: Session,
+        step: Any,
+        call: Call | None,
+        effect: object,
+        visit: int,
+        value: Any,
+        error: BaseException | None,
+    ) -> None:
+        """Use what a thread returned after it was given up. `effect` and `visit` are those that it began with."""
+        if type(effect) is not Effect or call is None or isinstance(step.tool, reconcile.Question):
+            return  # a free read, or a question, which says nothing about the attempt: nothing depends on it any more
+        if session.state.steps.get(step.id) is not effect:  # its segment has ended since
+            if error is None:
+                session.evidence(effect, call.attempt, "returned", visit=visit)
+            return
         if error is None:
-            effects.returned(session, step.tool, effect, call.attempt, value, call)  # type: ignore[arg-type]
+            effects.returned(session, step.tool, effect, call.attempt, value, call)
         elif session.dropped is not None:
-            session.evidence(effect, call.attempt, "unknown", why=self.why(error))  # type: ignore[arg-type]
-        elif getattr(effect, "outcome", "") == "unknown":
+            session.evidence(effect, call.attempt, "unknown", why=self.why(error))
+        elif effect.outcome == "unknown":
             now = self.clock.now()
             session.put(e.AttemptQuieted(at=now, step=step.id, attempt=call.attempt, quiet_at=now))
         if session.dropped is None:

@@ -454,10 +454,12 @@ def _row(effect: Effect) -> EffectRow:
     gone = (effect.outcome == "confirmed" and effect.verify_from is None) or (
         effect.outcome == "failed" and effect.final
     )
+    if gone:
+        return EffectRow(effect.step, None)
     attempts = effect.doubt.attempts
     return EffectRow(
         effect.step,
-        None if gone else effect.outcome,
+        effect.outcome,
         effect.path,
         effect.tool,
         effect.effect,
