@@ -1,8 +1,8 @@
 """The table: what each fault came to, and in how many tries.
 
 A row is *lost* if in one try one thing did not hold. It is *survived with a person* if a person had to settle something. That
-does not count the irreversible calls which were in flight when their process was killed: by declaration they are a person's
-in every row; `left to a person` counts them. A row for which a tool of the system is missing has no verdict, and fails.
+does not count the irreversible calls which were in flight when their process was killed or lost its run: by declaration they
+are a person's in every row; `left to a person` counts them too. A row for which a tool of the system is missing has no verdict, and fails.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Row:
     tries: int = 0
     points: int = 0
     asked: int = 0
-    died: int = 0
+    cut: int = 0
     gap: int = 0
     failures: list[Failure] = field(default_factory=list)
     missing: str = ""
@@ -68,7 +68,7 @@ class Row:
         self.tries += 1
         self.points += done.points
         self.asked += done.asked
-        self.died += done.died
+        self.cut += done.cut
         self.gap += done.gap
         if done.problems:
             self.failures.append(Failure(self.fault.number, seed, tuple(done.problems)))
@@ -102,7 +102,7 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         """The row as it is printed."""
-        left = str(self.asked + self.died)
+        left = str(self.asked + self.cut)
         checked = self.fault.checked + (f" ({self.gap} tries fell into the gap that only a seal closes)" if self.gap else "")
         return (
             str(self.fault.number), self.fault.name, self.verdict, str(self.tries), str(self.points), left,

@@ -43,14 +43,14 @@ class Try:
     """What one try came to.
 
     `problems` is empty where all held that must hold. `points` counts the kill points and states that were truly met;
-    `asked` the effects that a person had to settle, without `died`: the irreversible calls that were in flight when their
-    process died, which are a person's by declaration. `gap` counts what no check without a seal can see.
+    `asked` the effects that a person had to settle, without `cut`: the irreversible calls that were in flight when their
+    process died or lost its run, which are a person's by declaration. `gap` counts what no check without a seal can see.
     """
 
     problems: list[str] = field(default_factory=list)
     points: int = 0
     asked: int = 0
-    died: int = 0
+    cut: int = 0
     gap: int = 0
 
     def must(self, held: object, what: str) -> bool:
@@ -163,11 +163,12 @@ class Stage:
 
         self.client(resolve)
         for effect in waiting:
-            died = effect.effect == "irreversible" and any(
-                isinstance(entry, e.EffectUnknown) and entry.step == effect.step and entry.died for entry in told
+            cut = effect.effect == "irreversible" and any(
+                isinstance(entry, e.EffectUnknown) and entry.step == effect.step and (entry.died or not entry.quiet_at)
+                for entry in told
             )
-            self.result.died += died
-            self.result.asked += not died
+            self.result.cut += cut
+            self.result.asked += not cut
         return len(waiting)
 
     # ------------------------------------------------------------ what the record says

@@ -43,7 +43,7 @@ def before_the_first_byte(stage: Stage) -> None:
     was_unknown(stage)
     if tool in {"press", "mail"}:
         # A person looked and said that it did not happen; nothing was sent before that.
-        stage.result.must(stage.result.died == 1, "the irreversible call was not left to a person")
+        stage.result.must(stage.result.cut == 1, "the irreversible call was not left to a person")
         stage.result.must(len(stage.outside.requests()) == sent + 1, "it was sent more than once")
 
 

@@ -249,22 +249,25 @@ class Process:
 
     def die(self) -> None:
         """End as a killed process ends: whatever it had not written is never written, and its lock is gone."""
+        self._end()
+
+    def _no_more(self) -> None:
+        """Unwind what is still going on, so that nothing of it is left to the collector; none of it is written."""
         self.store.dead = True
         self.engine.writer._fail(StoreFailed("this process is dead"), [])
-        self._renewal.cancel()
         for _ in range(TURNS_TO_DIE):
             left = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
             if not left:
-                break
+                return
             for task in left:
                 task.cancel()
             self.turns(1)
-        assert not left, left
-        self._end()
+        raise AssertionError(f"these tasks do not end: {asyncio.all_tasks(self.loop)}")
 
     def _end(self) -> None:
         self.alive = False
         self._renewal.cancel()
+        self._no_more()
         held = locks._held.pop(str(locks.folder_of(self.store.place) / f"{self.engine.worker}.lock"), None)
         if held is not None:  # as the kernel closes what a process leaves open
             os.close(held)
