@@ -1,7 +1,8 @@
-"""What a worker process does in the folder of a try: `run FLOW TOOL NAME`, `serve`, or `claim NAME ROUNDS`.
+"""What a worker process does in the folder of a try: `run FLOW TOOL NAME`, `serve`, `claim NAME ROUNDS`, `record …`.
 
 `zygote` starts it. `run` starts the run, or finds it, and drives it until it ends or only a person helps; then it prints
 what it came to as one line of JSON. `serve` drives whatever is due until SIGTERM. `claim` only takes runs, against others.
+`record N …` is `run` on a disk that is recorded, and dies at its N-th event.
 A store that failed ends any of them with code 3.
 """
 
@@ -20,6 +21,8 @@ import msgspec
 
 import milepost as mp
 from faults.desk import Desk, Order, Setup
+from faults.recorded import WatchedStore, recorded
+from milepost import app as app_module
 from milepost.app import open_store
 from milepost.core import codec
 from milepost.core import entries as e
@@ -72,9 +75,18 @@ def main(folder: Path, arguments: Sequence[str]) -> int:
     """Work; return the code to exit with."""
     logging.basicConfig(level=logging.WARNING)
     faulthandler.register(signal.SIGUSR1)  # where does it hang?
+    mode, *more = arguments
+    if mode == "record":
+        most, *more = more
+        app_module.SqliteStore = WatchedStore  # type: ignore[misc]  # only its acknowledgements are watched
+        return recorded(folder / "recording", int(most), lambda: act(folder, "run", more))
+    return act(folder, mode, more)
+
+
+def act(folder: Path, mode: str, more: Sequence[str]) -> int:
+    """Do what is asked for; return the code to exit with."""
     desk = Desk(msgspec.json.decode((folder / "setup.json").read_bytes(), type=Setup))
     app = desk.app(f"sqlite:///{folder}/store.db")
-    mode, *more = arguments
     try:
         if mode == "serve":
             asyncio.run(serve(app))

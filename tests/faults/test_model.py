@@ -6,23 +6,39 @@ interleave; a process that is not moved is frozen, whatever it was doing. At the
 one fresh process and an honest operator finish all work, and nothing may be left open, lost or repeated.
 """
 
+import asyncio
 import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import milepost as mp
+from milepost.core import decide
+from milepost.core import entries as e
+from milepost.core.decide import recover
+from milepost.core.outcome import Doubt, Facts, Move, ProvenAbsent, Resend, next_move
+from milepost.core.state import RunState
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
+from milepost.runtime import driver, effects
+from milepost.runtime.session import Session
 from milepost.stores.api import Query, RunRow
+from milepost.stores.sqlite.connection import SQL
 from milepost.testing.check import Applied, check
 from tests.faults.laws import Laws
 from tests.faults.simulated import MortalStore, Process, Threads, Time, now
@@ -44,6 +60,10 @@ MODEL = settings(
     deadline=None,
     print_blob=True,
     suppress_health_check=list(HealthCheck),
+)
+
+SEARCH = settings(
+    MODEL, max_examples=600, phases=[Phase.generate], derandomize=True, database=None, report_multiple_bugs=False
 )
 
 halves = st.integers(0, VISIBLE_MS // 2 - 100)
@@ -294,5 +314,95 @@ class Model(RuleBasedStateMachine):
         return row.status in SETTLED and row.owner is None and open_.isdisjoint({"started", "unknown"})
 
 
+def explore(settings_: settings) -> None:
+    run_state_machine_as_test(Model, settings=settings_)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.timeout(3_600)
 def test_workers_that_die_and_freeze_and_a_late_world_break_none_of_the_eight_laws() -> None:
-    run_state_machine_as_test(Model, settings=MODEL)  # type: ignore[no-untyped-call]
+    """Requirement 33. Requirement 51."""
+    explore(MODEL)
+
+
+# ---------------------------------------------------------------- it sees what it is there to see
+
+
+def sends_what_is_irreversible_again(patch: pytest.MonkeyPatch) -> None:
+    def careless(facts: Facts, doubt: Doubt, at: int) -> Move:
+        return Resend() if facts.effect == "irreversible" else next_move(facts, doubt, at)
+
+    patch.setattr(decide, "next_move", careless)
+
+
+def believes_the_first_not_found(patch: pytest.MonkeyPatch) -> None:
+    def hasty(facts: Facts, doubt: Doubt, at: int) -> Move:
+        absent = facts.effect == "queryable" and doubt.absences
+        return ProvenAbsent(final=False, why="not found") if absent else next_move(facts, doubt, at)
+
+    patch.setattr(decide, "next_move", hasty)
+
+
+def takes_what_was_started_for_failed(patch: pytest.MonkeyPatch) -> None:
+    def sure(state: RunState, world: decide.World) -> list[e.Entry]:
+        return [
+            e.EffectFailed(
+                at=one.at, step=one.step, attempt=one.attempt, why="?", reason="not_sent", final=False, retry_at=0
+            )
+            if isinstance(one, e.EffectUnknown)
+            else one
+            for one in recover(state, world)
+        ]
+
+    patch.setattr(driver, "recover", sure)
+
+
+def lets_every_epoch_write(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(SQL, "advance_head", SQL["advance_head"].replace("epoch = ?", "epoch >= ?"))
+
+
+def sends_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    def eager(session: Session, *entries: e.Entry, **beside: Any) -> asyncio.Future[Any]:
+        session.put(*entries, **beside)
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    patch.setattr(Session, "queue", eager)
+
+
+def sends_under_a_lease_that_lapsed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(effects, "may_send", lambda *_: True)
+
+
+@pytest.mark.parametrize(
+    ("planted", "seen"),
+    [
+        (sends_what_is_irreversible_again, "law 8|repeated"),
+        (believes_the_first_not_found, "repeated|failed"),
+        (takes_what_was_started_for_failed, "law 2"),
+        (lets_every_epoch_write, "law|damaged|epoch|never came"),
+        (sends_before_it_is_durable, "law 1"),
+        (sends_under_a_lease_that_lapsed, "law 1"),
+    ],
+)
+def test_a_planted_defect_is_found(
+    planted: Callable[[pytest.MonkeyPatch], None], seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(monkeypatch)
+
+    with pytest.raises(Failed, match=seen):
+        explore(SEARCH)
+
+
+# ---------------------------------------------------------------- what it found once
+
+
+def test_a_cancelled_run_whose_costed_read_was_lost_comes_to_an_end() -> None:
+    model = Model()
+    model.begins([["mail"]], [Way("hangs")])
+    model.one_goes_on(0, 60)
+    model.ends_a_run(0, kill=False)
+
+    model.dies(0, 0)
+
+    model.teardown()

@@ -74,7 +74,9 @@ class Town:
     def settle(self) -> None:
         """Let what has arrived by now be applied, in the order of arrival."""
         now = self.time.now()
-        for sent in sorted((one for one in self.sent if not one.landed and one.lands_at <= now), key=lambda one: one.lands_at):
+        for sent in sorted(
+            (one for one in self.sent if not one.landed and one.lands_at <= now), key=lambda one: one.lands_at
+        ):
             sent.landed = True
             if not self._refused(sent):
                 self.ledger.append(Applied(sent.tool, sent.key, sent.attempt, int(sent.lands_at), sent.args))
@@ -84,7 +86,9 @@ class Town:
         if sent.tool == "charge":
             return any(sent.lands_at < line.at + KEY_TTL_MS for line in same)
         if sent.tool == "publish":
-            return any(line.tool == "publish" and (line.args or {})["page"] == sent.args["page"] for line in self.ledger)
+            return any(
+                line.tool == "publish" and (line.args or {})["page"] == sent.args["page"] for line in self.ledger
+            )
         return False
 
     def visible(self, tool: str, args: dict[str, Any]) -> int:
@@ -254,9 +258,7 @@ async def mail(call: mp.Call, to: str) -> str:
     return "mailed"
 
 
-TOOLS: dict[str, Any] = {
-    tool.name: tool for tool in (look, ask, charge, publish, ship, stamp, enter, mail)
-}
+TOOLS: dict[str, Any] = {tool.name: tool for tool in (look, ask, charge, publish, ship, stamp, enter, mail)}
 SENDING = ("ask", "charge", "publish", "ship", "stamp", "enter", "mail")
 round_ = mp.Workflow("round", version="1", input=list[list[str]], result=list, tools=list(TOOLS.values()))
 

@@ -104,6 +104,8 @@ class HostRun(SegmentRun, AttachedRun):
         session = self._session
         if session.dropped is not None:
             raise session.dropped
+        if session.fatal is not None:
+            raise session.fatal
         earlier = self._calls.get(id_)
         if earlier is not None:
             return await self._recorded(id_, tool, bound, earlier)

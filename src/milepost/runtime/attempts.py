@@ -38,6 +38,7 @@ async def attempt_call(session: Session, step: Any, call: Call | None) -> Any:
     leading = (call,) if tool.takes == "call" else ()
     session.flying(1)
     deadline = engine.deadlines.set(tool.timeout_ms / 1000)
+    cancels = deadline.task.cancelling()
     before = CURRENT.get()
     CURRENT.set(CallScope(tool.name))
     try:
@@ -45,15 +46,16 @@ async def attempt_call(session: Session, step: Any, call: Call | None) -> Any:
             return await step.bound.call(tool.fn, *leading)
         return await engine.in_thread(session, step, call, lambda: step.bound.call(tool.fn, *leading))
     except asyncio.CancelledError:
+        if deadline.task.cancelling() > cancels + deadline.passed:
+            raise  # by somebody else: also where its time had ended before, and it was slow to end
         if not deadline.passed:
-            if deadline.task.cancelling():
-                raise
             why = "it raised CancelledError, although nobody cancelled it"
             raise Astray(why) from None
-        deadline.task.uncancel()
         why = f"no answer within {tool.timeout_ms / 1000:g} s"
         raise TimedOut(why) from None
     finally:
+        if deadline.passed:
+            deadline.task.uncancel()  # also where the tool kept the cancellation to itself
         CURRENT.set(before)
         engine.deadlines.drop(deadline)
         session.flying(-1)

@@ -207,7 +207,7 @@ async def _settled(session: Session) -> bool:
         if not open_:
             return True
         due, now = session.due(), session.engine.clock.now()
-        if due is None or due - now > LINGER_MS or session.draining:
+        if due is None or due - now > LINGER_MS or session.closing:
             return False
         await asyncio.sleep(max(0, due - now) / 1000 + 0.001)
 
@@ -387,9 +387,19 @@ def bare_append(head: Head, entries: list[bytes], at: int, *, status: Status | N
     return Append(head, entries, at, status=status)
 
 
-def take(session: Session, id_: int, message: m.AnyMessage, entries: list[e.Entry]) -> None:
+def stowed(session: Session, message: m.AnyMessage) -> tuple[m.AnyMessage, dict[str, bytes] | None]:
+    """Return a message whose value stands as values stand in entries, with the chunk of one that stands by reference."""
+    if not isinstance(message, m.Send | m.Resolve | m.Evidence):
+        return message, None
+    raw, chunks = session.stow(bytes(message.value))
+    return msgspec.structs.replace(message, value=raw), chunks
+
+
+def take(
+    session: Session, id_: int, message: m.AnyMessage, entries: list[e.Entry], chunks: dict[str, bytes] | None
+) -> None:
     """Append what a message became, with what is written beside it."""
-    beside: dict[str, Any] = {"taken": [id_]}
+    beside: dict[str, Any] = {"taken": [id_], "chunks": chunks}
     now = session.engine.clock.now()
     for entry in entries:
         if isinstance(entry, e.ApprovalAnswered):

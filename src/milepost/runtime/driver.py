@@ -172,7 +172,9 @@ async def drive(session: Session, segments: int | None) -> int | None:
     try:
         await take_inbox(session)  # what arrives later, the worker brings
         while True:
-            decision = decide(session.state, session.world())
+            world = session.world()
+            session.late = world.deadline is not None and world.now >= world.deadline
+            decision = decide(session.state, world)
             stop = [entry for entry in decision.append if isinstance(entry, e.RunStopped)]
             if stop:
                 before = [entry for entry in decision.append if entry is not stop[0]]
@@ -215,8 +217,10 @@ async def take_inbox(session: Session) -> None:
             refused = e.MessageRefused(at=session.engine.clock.now(), kind="unreadable", why=str(error))
             session.put(refused, taken=[id_])
             continue
-        entries = boundaries.unfit(session, message) or journal(session.state, message, session.engine.clock.now())
-        boundaries.take(session, id_, message, entries)
+        entries = boundaries.unfit(session, message)
+        message, chunks = boundaries.stowed(session, message)
+        entries = entries or journal(session.state, message, session.engine.clock.now())
+        boundaries.take(session, id_, message, entries, chunks)
     if waiting:
         session.changed()
 

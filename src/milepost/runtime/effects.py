@@ -340,19 +340,26 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     undo = gates.before_start(session, step.id)
     settled: list[OnceSettled] = []
     done: list[e.Entry] = []
+    chunks: dict[str, bytes] = {}
     once = _identity(session, step, effect)
 
     def work(tx: Any) -> list[bytes]:
-        data = tool.result.write(step.bound.call(tool.fn, tx))
-        confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=msgspec.Raw(data))
+        raw, chunk = session.stow(tool.result.write(step.bound.call(tool.fn, tx)))
+        chunks.update(chunk or {})
+        confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=raw)
         done.append(confirmed)
         if once is not None:
-            settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", data, step.id))
+            settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", bytes(raw), step.id))
         return [encode(confirmed)]
 
     started = _started(session, step, effect, number)
     future = session.queue(
-        started, once=once, scopes=gates.scopes(session, tool), work=gates.certain(work), once_settled=settled
+        started,
+        once=once,
+        scopes=gates.scopes(session, tool),
+        work=gates.certain(work),
+        once_settled=settled,
+        chunks=chunks,
     )
     try:
         await future

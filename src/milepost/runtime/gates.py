@@ -27,6 +27,7 @@ from milepost.core.outcome import Person
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
+from milepost.runtime import starting
 from milepost.runtime.session import approval_row
 
 if TYPE_CHECKING:
@@ -218,9 +219,10 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
         failed = e.EffectFailed(at=now, step=step.id, attempt=0, why=why, reason="conflict", final=True)
         session.put(failed, once_settled=())
     elif row.outcome == "confirmed":
-        result = msgspec.Raw(row.result or b"null")
+        stored = msgspec.Raw(row.result or b"null")
+        result, chunks = session.stow(await starting.value_of(session.engine, row.run_id, stored))
         confirmed = e.EffectConfirmed(at=now, step=step.id, attempt=0, result=result, by="once", why=first, spent={})
-        session.put(confirmed, once_settled=())
+        session.put(confirmed, once_settled=(), chunks=chunks)
     else:
         await _poll(branch, step, Waiting("unknown", None, ""))
 

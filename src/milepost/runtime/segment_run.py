@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from hashlib import sha256
@@ -32,6 +33,13 @@ _instant: Codec[datetime] = Codec(datetime, "now()")
 _number: Codec[float] = Codec(float, "random()")
 _uuid: Codec[UUID] = Codec(UUID, "uuid()")
 _anything: Codec[Any] = Codec(Any, "an event")
+
+
+def _discard(given: Iterable[Awaitable[Any]]) -> None:
+    """Close what was never begun because its arm was cancelled first: Python would warn about a forgotten await."""
+    for one in given:
+        if inspect.iscoroutine(one) and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+            one.close()
 
 
 class SegmentRun(Run):
@@ -144,7 +152,10 @@ class SegmentRun(Run):
             branch.spawn(branch.arm(f"{index}.{number}"), lambda one=one: wait_for(one))  # type: ignore[misc]
             for number, one in enumerate(given)
         ]
-        results = await settle_arms(branch, tasks)
+        try:
+            results = await settle_arms(branch, tasks)
+        finally:
+            _discard(given)
         return tuple(results) if len(given) in {2, 3} else results
 
     def map(self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], *, limit: int = 20) -> Awaitable[list[R]]:

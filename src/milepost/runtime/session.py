@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -72,6 +72,7 @@ class Session:
         self.dropped: Exception | None = None
         self.fatal: Exception | None = None
         self.draining = False
+        self.late = False  # the driver has seen that the deadline passed: nothing happens at it any more
         self.unloading = False
         self.inflight = 0
         self.busy = 0
@@ -343,6 +344,8 @@ class Session:
             self._timer = None
         if self.segment_task is not None:
             self.segment_task.cancel()
+        elif self.attached:
+            self.changed()  # its host is no task of ours: it is told why when it wakes
 
     @property
     def overtaken(self) -> bool:
@@ -365,26 +368,40 @@ class Session:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parked.add(future)
         try:
-            await future
+            if not self.unloading:
+                await future
         finally:
             self._parked.discard(future)
             self._waking.discard(future)
+        if self.unloading:  # nothing would wake it any more
+            raise self.dropped or self.fatal or Unloading if self.attached else Unloading
 
     def due(self) -> int | None:
         """Return when something of this run can move by itself, in milliseconds since 1970."""
-        moments: list[int] = list(self.polls.values())
+        deadline, moves = self.about.deadline, self._moves()
+        if deadline is None or self.late or self.state.ended or self.attached:
+            return moves
+        return deadline if moves is None else min(deadline, moves)
+
+    def _moves(self) -> int | None:
+        """Return when a call or an effect can move by itself.
+
+        A moment that has passed counts only where a call waits for it now. What nobody waits for any more (a sleep that
+        was given up, the wait of a run that stops) moves nothing: it would be looked at again and again without a pause.
+        """
         world = self.world()
-        for step in self.state.steps.values():
+        moments: list[int] = []
+        timed = list(self.polls.items())
+        for id_, step in self.state.steps.items():
             if type(step) is Effect:
                 moments.extend(self._effect_due(step, world))
             elif type(step) is Read and step.status == "retrying" and step.retry_at is not None:
-                moments.append(step.retry_at)
-            elif type(step) is Sleep:
-                moments.extend([] if step.ended else [step.until])
-            elif type(step) is Receive and not step.taken and step.until is not None:
-                moments.append(step.until)
-        if self.about.deadline is not None and not self.state.ended and not self.attached:
-            moments.append(self.about.deadline)
+                timed.append((id_, step.retry_at))
+            elif (type(step) is Sleep and not step.ended) or (
+                type(step) is Receive and not step.taken and step.until is not None
+            ):
+                timed.append((id_, cast("int", step.until)))
+        moments.extend(at for id_, at in timed if at > world.now or id_ in self.waits)
         return min(moments, default=None)
 
     def _effect_due(self, effect: Effect, world: World) -> list[int]:
@@ -414,8 +431,11 @@ class Session:
         until = None if due is None else self.engine.moment(due)
         if unknown:
             resting = rest_on(self.run_id, unknown)
-            if resting.ask or not waits:
-                return Waiting("unknown", until, resting.ask)
+            if resting.ask:  # a person helps before the deadline does
+                moves = self._moves()
+                return Waiting("unknown", None if moves is None else self.engine.moment(moves), resting.ask)
+            if not waits:
+                return Waiting("unknown", until, "")
         asking = [waiting for waiting in waits if waiting.ask]
         if asking:
             first = asking[0]

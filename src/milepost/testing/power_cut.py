@@ -305,13 +305,16 @@ def _sectors(change: Unsynced) -> list[Unsynced]:
 
 
 def states(
-    disk: RecordingDisk, *, seed: int = 0, most: int | None = None, ways: Sequence[Way] = WAYS
+    disk: RecordingDisk, *, seed: int = 0, most: int | None = None, ways: Sequence[Way] = WAYS, at: int | None = None
 ) -> Iterator[DiskState]:
     """Give what the disk may hold after a cut behind each event, in each way; states with the same files only once.
 
-    With `most`, so many pairs of an event and a way are drawn by the seed. Where all is synced there is one way.
+    With `most`, so many pairs of an event and a way are drawn by the seed; with `at`, only cuts behind that event are made.
+    Where all is synced there is one way.
     """
     wanted = _choose(disk, seed, most, ways)
+    if at is not None:
+        wanted = {number: some for number, some in wanted.items() if number == at}
     seen: set[tuple[Any, ...]] = set()
     replay = _Replay()
     for number in range(len(disk.events) + 1):

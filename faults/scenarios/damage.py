@@ -1,0 +1,145 @@
+"""Fault 19: the file of the store is changed behind its back, between a kill and the next start.
+
+What can be noticed without a seal must be noticed before anything is sent; the rest is a gap with a name. A flipped bit in the
+write-ahead log makes SQLite end the log in front of it, as it would after a power cut: what had been acknowledged behind it is
+gone without a trace, and so it is when the log is cut, or when an older copy or another store stands in the file's place.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from faults.lives import Ended
+from faults.scenarios import baseline
+from faults.scenarios.killing import TWENTY
+from faults.scoreboard import Fault
+from faults.stage import Stage, how
+from faults.worker import STORE_FAILED
+from milepost.testing.check import Rule
+
+PAGE = 4_096
+FILES = ("store.db", "store.db-wal")
+SHARE_FLIPPED = 0.55
+# What an older or shorter record may lead to: what it does not know of any more may be done once more.
+OF_THE_GAP: frozenset[Rule] = frozenset({"repeated", "unrecorded", "not_started", "failed"})
+
+
+def changed_behind_its_back(stage: Stage) -> None:
+    """Kill a run in the middle, change its file, and start it again."""
+    syncs = [point for point in baseline.writes(stage, "twenty") if point.call == "fdatasync"]
+    point = stage.chance.choice(syncs[len(syncs) // 3 : len(syncs) * 2 // 3])
+    older = stage.folder.with_name(f"{stage.folder.name}-older")
+    early = stage.chance.choice(syncs[len(syncs) // 4 : len(syncs) // 3])
+    both = stage.killed(early, "twenty")
+    keep(stage.folder, older)
+    if not both or not stage.killed(point, "twenty"):
+        stage.done("twenty", result=TWENTY)
+        return
+    good = stage.folder.with_name(f"{stage.folder.name}-good")
+    change, gap = chosen(stage, older)
+    if not gap:
+        stage.ask(lambda store: store.counts())  # the last one who closes it copies the log into the file
+    keep(stage.folder, good)
+    what = change()
+    applied, sent = len(stage.outside.lines()), len(stage.outside.requests())
+    stage.result.points += 1
+    ended = stage.work("twenty")
+    if noticed(ended):
+        stage.result.must(len(stage.outside.requests()) == sent, f"{what}: noticed only after something was sent")
+        restore(good, stage.folder)
+        stage.result.asked += 1  # who puts back a copy is a person
+        stage.done("twenty", result=TWENTY)
+        return
+    stage.result.must(gap or how(ended) in {"done", "person"}, f"{what}: the run ended with {how(ended)}")
+    ended = stage.finish("twenty")
+    stage.result.must(how(ended) in {"done", "run_blocked", "run_failed"}, f"{what}: the run ended with {how(ended)}")
+    broken = {violation.rule for violation in stage.violations()}
+    if gap:
+        stage.result.gap += bool(broken)
+        stage.result.must(broken <= OF_THE_GAP, f"{what}: {broken}")
+        return
+    stage.result.must(not broken, f"{what} (after {applied} effects): not noticed, and {stage.violations()}")
+
+
+def noticed(ended: Ended) -> bool:
+    """Whether a worker said that the file is damaged, and stopped."""
+    return ended.code == STORE_FAILED or how(ended) in {"run_blocked", "damaged"}
+
+
+def chosen(stage: Stage, older: Path) -> tuple[Callable[[], str], bool]:
+    """Return the change that the seed means, and whether it belongs to the gap that only a seal closes."""
+    if stage.chance.random() < SHARE_FLIPPED:
+        return (lambda: flipped(stage, "store.db")), False
+    changes: list[tuple[Callable[[], str], bool]] = [
+        (lambda: cut(stage, "store.db"), False),
+        (lambda: other_kind(stage), False),
+        (lambda: flipped(stage, "store.db-wal"), True),
+        (lambda: cut(stage, "store.db-wal"), True),
+        (lambda: replaced(stage, older), True),
+    ]
+    return stage.chance.choice(changes)
+
+
+def flipped(stage: Stage, name: str) -> str:
+    """Flip one bit somewhere in a file."""
+    path = stage.folder / name
+    data = bytearray(path.read_bytes())
+    place, bit = stage.chance.randrange(len(data)), stage.chance.randrange(8)
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+    return f"bit {bit} of byte {place} of {name} flipped"
+
+
+def cut(stage: Stage, name: str) -> str:
+    """Cut a file off somewhere."""
+    path = stage.folder / name
+    size = path.stat().st_size
+    left = stage.chance.randrange(size)
+    with path.open("r+b") as file:
+        file.truncate(left)
+    return f"{name} cut from {size} to {left} bytes"
+
+
+def other_kind(stage: Stage) -> str:
+    """Put another file in its place."""
+    path = stage.folder / "store.db"
+    path.write_bytes(stage.chance.randbytes(path.stat().st_size))
+    (stage.folder / "store.db-wal").unlink(missing_ok=True)
+    return "another file in its place"
+
+
+def replaced(stage: Stage, older: Path) -> str:
+    """Put an older copy of itself in its place."""
+    restore(older, stage.folder)
+    return "an older copy in its place"
+
+
+def keep(folder: Path, copy: Path) -> None:
+    """Copy the files of a store that nobody has open."""
+    copy.mkdir(exist_ok=True)
+    for name in FILES:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, copy / name)
+
+
+def restore(copy: Path, folder: Path) -> None:
+    """Put a copy in the place of a store."""
+    for name in (*FILES, "store.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    for path in copy.iterdir():
+        shutil.copyfile(path, folder / path.name)
+
+
+FAULTS = (
+    Fault(
+        19,
+        "the file changed behind its back",
+        "a bit flipped, the file cut, another file, an older copy, a log cut or with a bit flipped, between SIGKILL and restart",
+        "noticed before anything is sent, or without consequence; what follows an older record is counted as the gap",
+        changed_behind_its_back,
+        tries=60,
+        smoke=4,
+    ),
+)
