@@ -150,25 +150,25 @@ class Stage:
     def settle(self) -> int:
         """Play the operator: settle what waits for a person by looking into the outside ledgers; return how many."""
         waiting = [effect for effect in self.open_effects() if effect.person]
-        told = self.all_entries()
         applied = {line.key: line for line in self.outside.lines()}
 
         async def resolve(app: mp.App) -> None:
             for effect in waiting:
-                (plan,) = [plan for plan in plans(told) if (plan.step, plan.path) == (effect.step, effect.path)][-1:]
-                line = applied.get(plan.key)
+                views = (await app.inspect.detail(effect.run_id)).effects
+                (key,) = [view.key for view in views if view.step == effect.step]
+                line = applied.get(key)
                 value = f"{line.tool}-{line.name}-{line.seq}" if line is not None else ""
                 finding = mp.did_not_happen() if line is None else mp.happened(value)
                 await app.resolve(effect.run_id, effect.path, finding, by="ann", why="looked into the ledger")
 
-        self.client(resolve)
         for effect in waiting:
             cut = effect.effect == "irreversible" and any(
                 isinstance(entry, e.EffectUnknown) and entry.step == effect.step and (entry.died or not entry.quiet_at)
-                for entry in told
+                for entry in self.tail(effect.run_id)
             )
             self.result.cut += cut
             self.result.asked += not cut
+        self.client(resolve)
         return len(waiting)
 
     # ------------------------------------------------------------ what the record says
@@ -225,6 +225,11 @@ class Stage:
                 if "it is empty" in str(error):
                     return []
                 raise
+
+    def tail(self, run_id: str) -> list[e.Entry]:
+        """Return the entries of a run from its latest boundary on."""
+        stored = self.ask(lambda store: store.tail(run_id)).entries
+        return [codec.decode(one.body) for one in stored]
 
     def count(self, kind: type[e.Entry]) -> int:
         """Return how many entries of a kind there are."""

@@ -8,6 +8,7 @@ gone without a trace, and so it is when the log is cut, or when an older copy or
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from faults.lives import Ended
 from faults.scenarios import baseline
 from faults.scenarios.killing import TWENTY
 from faults.scoreboard import Fault
-from faults.stage import Stage, how
+from faults.stage import Stage, how, said
 from faults.worker import STORE_FAILED
 from milepost.testing.check import Rule
 
-PAGE = 4_096
+EFFECTS = 15  # of a run of twenty steps, without reads and notes
+PAGES = 2
 FILES = ("store.db", "store.db-wal")
 SHARE_FLIPPED = 0.55
 # What an older or shorter record may lead to: what it does not know of any more may be done once more.
@@ -43,7 +45,7 @@ def changed_behind_its_back(stage: Stage) -> None:
         stage.ask(lambda store: store.counts())  # the last one who closes it copies the log into the file
     keep(stage.folder, good)
     what = change()
-    applied, sent = len(stage.outside.lines()), len(stage.outside.requests())
+    sent = len(stage.outside.requests())
     stage.result.points += 1
     ended = stage.work("twenty")
     if noticed(ended):
@@ -52,15 +54,26 @@ def changed_behind_its_back(stage: Stage) -> None:
         stage.result.asked += 1  # who puts back a copy is a person
         stage.done("twenty", result=TWENTY)
         return
-    stage.result.must(gap or how(ended) in {"done", "person"}, f"{what}: the run ended with {how(ended)}")
     ended = stage.finish("twenty")
-    stage.result.must(how(ended) in {"done", "run_blocked", "run_failed"}, f"{what}: the run ended with {how(ended)}")
-    broken = {violation.rule for violation in stage.violations()}
+    broken = stage.violations()
     if gap:
         stage.result.gap += bool(broken)
-        stage.result.must(broken <= OF_THE_GAP, f"{what}: {broken}")
+        others = [violation for violation in broken if violation.rule not in OF_THE_GAP]
+        stage.result.must(not others, f"{what}: {others[:2]}")
         return
-    stage.result.must(not broken, f"{what} (after {applied} effects): not noticed, and {stage.violations()}")
+    # What is not noticed lies where recovery does not look: in free space, or in the history of segments that ended. Then
+    # the run must be as if nothing had been, and `milepost verify` must see what there is to be seen.
+    right = how(ended) == "done" and said(ended)["result"] == TWENTY and once_each(stage)
+    stage.result.must(right, f"{what}, not noticed, and it ended with {how(ended)}: {broken[:2]}")
+    seen = not broken or any(violation.rule == "damaged" for violation in broken)
+    stage.result.must(seen, f"{what}, not noticed, not even by verify: {broken[:2]}")
+
+
+def once_each(stage: Stage) -> bool:
+    """Whether the outside has each effect of the run, and has it once."""
+    applied = Counter((line.tool, line.name) for line in stage.outside.lines() if line.tool != "ask")
+    pages = applied.pop(("publish", "x"), 0)
+    return set(applied.values()) == {1} and len(applied) == EFFECTS - PAGES and pages == PAGES
 
 
 def noticed(ended: Ended) -> bool:

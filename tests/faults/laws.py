@@ -82,6 +82,8 @@ class RunLaws:
                 self._leave()
             case e.SegmentFailed() | e.Retried():
                 self.effects = {step: one for step, one in self.effects.items() if one.outcome != "failed"}
+            case _:
+                pass
 
     def _rise(self, epoch: int) -> None:
         if epoch <= self.epoch:
@@ -202,5 +204,6 @@ class Laws:
 
     def leaves(self, tool: str, key: str, attempt: int) -> None:
         """Look at law 1 for an attempt whose bytes are about to leave. Read what was written before."""
-        if not any([laws.leaves(tool, key, attempt) for laws in self.runs.values()]):
+        knowing = [laws for laws in self.runs.values() if laws.leaves(tool, key, attempt)]
+        if not knowing:
             self.broken.append(f"law 1: attempt {attempt} of {tool} was sent, and no journal knows it")

@@ -1,9 +1,9 @@
 """The outside world of the model: it applies what it is sent, late if a test says so, and shows it later still.
 
-How a call goes is a `Way`: how long the code takes before its bytes leave, what comes back, how long the request is under
-way, and how long what was applied stays invisible to whoever asks. The world is honest about what the tools declare: what
-is under way lands and shows within `visible_within` of the moment at which its bytes left. Within that it may lie: asked too
-early, it says that nothing happened.
+How a call goes is a `Way`: how long the code takes before its bytes leave, what comes back, how long the request is
+under way, and how long what was applied stays invisible to whoever asks. The world is honest about what the tools
+declare: what is under way lands and shows within `visible_within` of the moment at which its bytes left. Within that it
+may lie: asked too early, it says that nothing happened.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Answer = Literal["answered", "lost", "hangs", "not_sent", "rejected"]
 
 @dataclass(frozen=True)
 class Way:
-    """How one call of a tool goes. Moments are spans in milliseconds; `lands` and `shows` together stay below the bound.
+    """How one call of a tool goes. Spans are in milliseconds; `lands` and `shows` together stay below the bound.
 
     What is answered has landed; what is lost or hangs may land later.
     """
@@ -258,8 +258,14 @@ async def mail(call: mp.Call, to: str) -> str:
     return "mailed"
 
 
-TOOLS: dict[str, Any] = {tool.name: tool for tool in (look, ask, charge, publish, ship, stamp, enter, mail)}
-SENDING = ("ask", "charge", "publish", "ship", "stamp", "enter", "mail")
+@mp.tool(timeout="3s")
+async def phone(call: mp.Call, whom: str) -> str:
+    await call.resource(Port).call("phone", call, {"whom": whom})
+    return "phoned"
+
+
+TOOLS: dict[str, Any] = {tool.name: tool for tool in (look, ask, charge, publish, ship, stamp, enter, mail, phone)}
+SENDING = ("ask", "charge", "publish", "ship", "stamp", "enter", "mail", "phone")
 round_ = mp.Workflow("round", version="1", input=list[list[str]], result=list, tools=list(TOOLS.values()))
 
 

@@ -206,6 +206,7 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
     effect.outcome = change(effect.outcome, "fail")
     effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
     effect.retry_at, effect.by = entry.retry_at, entry.by
+    effect.doubt.person = ""
     if _by_person(entry.by):
         effect.contradicted = False
     for attempt in effect.doubt.attempts:

@@ -17,9 +17,8 @@ was killed) writes nothing: it leaves what it saw in the inbox.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from milepost.core import entries as e
 from milepost.core.codec import encode
@@ -104,7 +103,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     try:
         await started
     except asyncio.CancelledError:
-        _cancelled_before_send(session, step, number, started)
+        _cancelled_before_send(session, step, number, started, undo)
         raise
     except EpochLost as lost:
         session.drop(lost)
@@ -148,13 +147,27 @@ def _started(session: Session, step: ToolStep, effect: Effect | None, number: in
     )
 
 
-def _cancelled_before_send(session: Session, step: ToolStep, number: int, started: asyncio.Future[Any]) -> None:
+def _cancelled_before_send(
+    session: Session, step: ToolStep, number: int, started: asyncio.Future[Any], undo: Callable[[], None]
+) -> None:
     """Record that nothing was sent: the segment was cancelled while `started` was being committed."""
-    if not started.done() or started.exception() is not None or session.dropped is not None:
+    if session.dropped is not None:
+        return
+    if started.exception() is not None:
+        _cancelled_and_refused(session, started, undo)
         return
     effect = session.state.steps[step.id]
     assert type(effect) is Effect
     _unsent(session, effect, number, "cancelled before it was sent")
+
+
+def _cancelled_and_refused(session: Session, started: asyncio.Future[Any], undo: Callable[[], None]) -> None:
+    """Take back what was never written: else the run would wait for an attempt that nobody made."""
+    refusal = started.exception()
+    if isinstance(refusal, EpochLost):
+        session.drop(refusal)
+    elif refusal is not None:
+        undo()
 
 
 def _unsent(session: Session, effect: Effect, number: int, why: str, again_ms: int | None = 0) -> None:
@@ -363,6 +376,9 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     )
     try:
         await future
+    except asyncio.CancelledError:
+        _cancelled_and_refused(session, future, undo)
+        raise
     except SwitchedOff as refusal:
         undo()
         await gates.wait_switch(branch, step, effect, refusal)

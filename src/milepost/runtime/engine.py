@@ -313,13 +313,16 @@ class Engine:
             session.changed()
 
     def before_bytes(self, session: Session, entry: e.Entry) -> None:
-        """Record something that must be durable before a tool's bytes leave.
+        """Record something that must be durable before a tool's bytes leave. Raises what dropped the run.
 
-        From a thread this waits. On the loop the commit is the next thing that runs, before any socket of the tool.
+        From a thread this waits. On the loop it is written at once; only where commits are slow it is the next thing
+        that is written.
         """
         if threading.get_ident() == self._loop_thread:
             session.put(entry)
-            self.writer.hurry()
+            self.writer.write_now()
+            if session.dropped is not None:
+                raise session.dropped
             return
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(session.durable(entry), self._loop).result(timeout=30)

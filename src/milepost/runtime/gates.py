@@ -9,7 +9,6 @@ identities inside the transaction that writes `started`.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections.abc import Callable
 from hashlib import sha256
@@ -28,7 +27,7 @@ from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
 from milepost.runtime import starting
-from milepost.runtime.session import approval_row
+from milepost.runtime.projections import approval_row
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
@@ -147,7 +146,7 @@ def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiti
     if entries:
         if isinstance(entries[-1], e.ApprovalAsked):
             seen = effect or _as_effect(entries[0])
-            rows = [approval_row(session, seen, entries[-1].id, entries[-1].at)]
+            rows = [approval_row(session.run_id, seen, entries[-1].id, entries[-1].at)]
         session.put(*entries, approvals=rows)
 
 
@@ -287,12 +286,3 @@ def secrets_of(session: Session, step: str | None) -> Callable[[str], str]:
         return value
 
     return read
-
-
-def in_loop() -> bool:
-    """Say whether this is the event loop's own thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

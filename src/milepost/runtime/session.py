@@ -24,7 +24,8 @@ from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, EpochLost, Waiting
-from milepost.stores.api import Append, ApprovalRow, EffectRow, Once, OnceSettled, Post
+from milepost.runtime.projections import LEAVING, ROWS, merge
+from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 
 if TYPE_CHECKING:
     from milepost.core.state import RunState
@@ -124,7 +125,7 @@ class Session:
             self._saw.append((writer.turn, self.state.visit, saw))
         open_ = self._open
         if open_ is not None and self._turn == writer.turn and beside.keys() <= MERGEABLE:
-            _merge(open_, append)
+            merge(open_, append)
             writer.more(len(append.entries))
             return
         writer.put(append, self._refused)
@@ -167,10 +168,10 @@ class Session:
         state, rows, settled = self.state, [], []
         self._fresh = True
         for entry in entries:
-            if type(entry) in _LEAVING:
+            if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
             state.apply(entry)
-            row = _ROWS.get(type(entry))
+            row = ROWS.get(type(entry))
             if row is not None:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
                 if type(effect) is Effect:
@@ -451,59 +452,3 @@ class Session:
             await idle()
         finally:
             self.waits.pop(step, None)
-
-
-def _merge(into: Append, append: Append) -> None:
-    if append.boundary is not None:
-        into.boundary = len(into.entries) + append.boundary
-    into.entries.extend(append.entries)
-    if append.effects:
-        into.effects = [*into.effects, *append.effects]
-    if append.once_settled:
-        into.once_settled = [*into.once_settled, *append.once_settled]
-    if append.chunks:
-        into.chunks = {**(into.chunks or {}), **append.chunks}
-
-
-def approval_row(session: Session, effect: Effect, id_: str, at: int) -> ApprovalRow:
-    """Return an approval as people will see it."""
-    return ApprovalRow(id_, session.run_id, effect.step, effect.path, effect.tool, bytes(effect.args), at, "asked")
-
-
-def _row(effect: Effect) -> EffectRow:
-    gone = (effect.outcome == "confirmed" and effect.verify_from is None) or (
-        effect.outcome == "failed" and effect.final
-    )
-    if gone:
-        return EffectRow(effect.step, None)
-    attempts = effect.doubt.attempts
-    return EffectRow(
-        effect.step,
-        effect.outcome,
-        effect.path,
-        effect.tool,
-        effect.effect,
-        len(attempts),
-        attempts[-1].started_at if attempts else None,
-        effect.why or None,
-        effect.doubt.person or None,
-    )
-
-
-# What ends a visit or a run, or begins the visit anew: what failed before it is not tried again under the same key.
-_LEAVING = frozenset({e.Checkpointed, e.RunDone, e.RunStopped, e.SegmentFailed, e.Retried})
-
-_ROWS: dict[type[e.Entry], Callable[[Effect], EffectRow]] = dict.fromkeys(
-    (
-        e.EffectPlanned,
-        e.EffectStarted,
-        e.EffectConfirmed,
-        e.EffectFailed,
-        e.EffectUnknown,
-        e.AttemptSettled,
-        e.PersonNeeded,
-        e.FindingRecorded,
-        e.Contradicted,
-    ),
-    _row,
-)

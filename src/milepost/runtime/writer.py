@@ -144,9 +144,12 @@ class Writer:
         """Whether a step should wait for room."""
         return self._entries >= QUEUE_MAX
 
-    def hurry(self) -> None:
-        """Write what is queued as soon as the loop comes round."""
-        self._hurry()
+    def write_now(self) -> None:
+        """Write what is queued before this returns, or, where commits are slow, as soon as the loop comes round."""
+        if self._committing:
+            self._hurry()
+        else:
+            self._now()
 
     def events(self, events: list[tuple[str, int, bytes]]) -> None:
         """Queue diagnostic events; they ride along with whatever is written next."""

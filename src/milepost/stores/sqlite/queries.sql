@@ -79,10 +79,10 @@ WHERE tenant = ? AND tool = ? AND value = ? AND run = ? AND (?7 = '' OR step = ?
 -- name: release_once
 DELETE FROM mp_once WHERE tenant = ? AND tool = ? AND value = ? AND run = ? AND (?5 = '' OR step = ?5);
 
--- What failed did not happen, and a run that ended does not start it again.
+-- What failed did not happen, and a run that ended does not start it again. What is contradicted may have happened.
 -- name: release_failed
 DELETE FROM mp_once WHERE run = ?1
-    AND step IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome = 'failed' AND attempt > 0);
+    AND step IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome = 'failed' AND attempt > 0 AND person IS NULL);
 
 -- name: once_of
 SELECT mp_runs.id, mp_once.step, mp_once.digest, mp_once.outcome, mp_once.result
