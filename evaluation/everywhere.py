@@ -10,24 +10,31 @@ from evaluation.printing import print_table
 from evaluation.sweep import Swept, sweep
 from evaluation.verdicts import HEADINGS, table
 
-PROGRAM = "evaluation.agentdojo_outside"
 
-
-def killed_everywhere(suite: str | None, task: str | None, size: int | None, *, together: int) -> bool:
+def killed_everywhere(
+    suite: str | None,
+    task: str | None,
+    size: int | None,
+    *,
+    together: int,
+    program: str = "evaluation.agentdojo_outside",
+) -> bool:
     """Sweep the tasks (or one suite, one task, a sample) and print a table. Whether nothing was different.
 
-    Raises LookupError where no task fits.
+    `program` is the module that serves the outside world. Raises LookupError where no task fits.
     """
     began = time.monotonic()
-    with outside_process(PROGRAM) as port:
+    with outside_process(program) as port:
         with closing(OutsideClient(port)) as client:
             known = client.cases()
         cases = [one for one in known if suite in {None, one.suite} and task in {None, one.id}]
         if not cases:
-            raise LookupError(f"no task fits; there are {', '.join(one.name for one in known)}")
+            raise LookupError(
+                f"no task fits; there are {', '.join(one.name for one in known if suite in {None, one.suite})}"
+            )
         able = [one for one in cases if not one.broken]
         points = sample([point for case in able for point in points_of(case)], size)
-        print(f"AgentDojo, {len(cases)} of {len(known)} user tasks: killed {', '.join(MOMENTS)} each call\n")
+        print(f"{len(cases)} of {len(known)} user tasks: killed {', '.join(MOMENTS)} each call\n")
         swept = sweep(port, points, together=together)
     print_table(HEADINGS, table(cases, swept.verdicts))
     _print_causes(cases, swept)

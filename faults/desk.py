@@ -18,6 +18,7 @@ import httpx
 import msgspec
 
 import milepost as mp
+from milepost.runtime.clock import SystemClock
 from milepost.testing.world import Account
 
 
@@ -201,8 +202,9 @@ class Tools:
 class Desk:
     """The workflows over the tools of one setup."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, skew_ms: int = 0) -> None:
         self.setup = setup
+        self.skew_ms = skew_ms
         self.tools = Tools(setup)
         self.one = one_call(self.tools)
         self.twenty = twenty_steps(self.tools)
@@ -219,8 +221,16 @@ class Desk:
                 yield Door(setup.outside, client, setup.hears_s)
 
         flows = [self.one, self.twenty]
-        clock = setup.outside.clock
+        clock = SkewedClock(setup.outside, self.skew_ms)
         return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease)
+
+
+class SkewedClock(SystemClock):
+    """The clock that workers have, over a wall clock that a try may set: the account's, and some milliseconds off it."""
+
+    def __init__(self, outside: Account, skew_ms: int) -> None:
+        account = outside.clock
+        super().__init__(lambda: account.now() + skew_ms)
 
 
 def one_call(tools: Tools) -> mp.Workflow[Order, str]:

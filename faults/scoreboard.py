@@ -16,7 +16,7 @@ from faults.stage import Stage, Try
 Verdict = Literal["survived", "survived with a person", "lost", "not run"]
 WITH_A_PERSON = frozenset({6, 9, 11, 19})
 HEADINGS = ("#", "fault", "verdict", "tries", "points", "left to a person", "what was injected", "what was checked")
-PROBLEMS_SHOWN = 5
+PROBLEMS_SHOWN = 12
 
 
 @dataclass(frozen=True)

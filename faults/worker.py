@@ -1,6 +1,6 @@
 """What a worker process does in the folder of a try: `run FLOW TOOL NAME`, `serve`, `claim NAME ROUNDS`, `record …`.
 
-`zygote` starts it. `run` starts the run, or finds it, and drives it until it ends or only a person helps; then it prints
+`zygote` starts it, or `python -m faults.worker FOLDER …`. `run` starts the run, or finds it, and drives it until it ends or only a person helps; then it prints
 what it came to as one line of JSON. `serve` drives whatever is due until SIGTERM. `claim` only takes runs, against others.
 `record N …` is `run` on a disk that is recorded, and dies at its N-th event.
 A store that failed ends any of them with code 3.
@@ -10,6 +10,7 @@ import asyncio
 import faulthandler
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from milepost.errors import MilepostError
 from milepost.stores.api import Claim, Query
 
 STORE_FAILED = 3
+SKEW = "FAULTS_SKEW_MS"
 AUTHORITY = mp.Authority("desk")
 BUDGET = {"usd": 50, "tokens": 500}
 
@@ -83,9 +85,14 @@ def main(folder: Path, arguments: Sequence[str]) -> int:
     return act(folder, mode, more)
 
 
+def skew() -> int:
+    """Return by how many milliseconds the clock of this process is ahead of the others'."""
+    return int(os.environ.get(SKEW, "0"))
+
+
 def act(folder: Path, mode: str, more: Sequence[str]) -> int:
     """Do what is asked for; return the code to exit with."""
-    desk = Desk(msgspec.json.decode((folder / "setup.json").read_bytes(), type=Setup))
+    desk = Desk(msgspec.json.decode((folder / "setup.json").read_bytes(), type=Setup), skew())
     app = desk.app(f"sqlite:///{folder}/store.db")
     try:
         if mode == "serve":
@@ -101,3 +108,7 @@ def act(folder: Path, mode: str, more: Sequence[str]) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return STORE_FAILED
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

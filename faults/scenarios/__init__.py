@@ -1,6 +1,6 @@
 """One scenario for each fault of docs/FAULTS.md that concerns one machine."""
 
-from faults.scenarios import answers, damage, disk, killing, workers
+from faults.scenarios import answers, clocks, damage, disk, killing, workers
 from faults.scoreboard import Fault
 
-FAULTS: tuple[Fault, ...] = (*killing.FAULTS, *answers.FAULTS, *workers.FAULTS, *disk.FAULTS, *damage.FAULTS)
+FAULTS: tuple[Fault, ...] = (*killing.FAULTS, *answers.FAULTS, *workers.FAULTS, *disk.FAULTS, *damage.FAULTS, *clocks.FAULTS)

@@ -336,12 +336,7 @@ class App:
         engine = self._need_engine()
         full = await engine.store.resolve_id(run_id)
         session = await driver.read(engine, await engine.store.tail(full))
-        session.dead = frozenset(
-            attempt.owner
-            for effect in session.state.unsettled()
-            for attempt in effect.doubt.attempts
-            if attempt.owner and engine.is_dead(attempt.owner)
-        )
+        session.dead = await engine.dead_owners(session)
         row = await engine.store.run(full)
         recovered = recover(session.state, session.world()) if row.owner is None or engine.is_dead(row.owner) else []
         for entry in recovered:

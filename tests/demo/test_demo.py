@@ -48,6 +48,7 @@ def test_the_desk_is_killed_loses_and_doubles_nothing_and_goes_on_once_a_person_
     assert figures["unknown"]["met"] == figures["unknown"]["reconciled"] + len(waiting)
     assert finished["problems"] == []
     assert (finished["kills"], finished["waiting_for_a_person"]) == (0, [])
+    assert finished["unknown"] == figures["unknown"]
     for line in finished["effects"].values():
         assert line["applied"] == line["expected"]
 

@@ -80,7 +80,7 @@ def test_what_the_worker_went_through_is_printed() -> None:
     assert found["errors before the money moved"] == ["3"]
     assert found["outcomes that nobody knew for a while"] == ["11"]
     assert found["… reconciled without a person"] == ["9"]
-    assert found["mails waiting for a person"] == ["2"]
+    assert found["mails waiting for a person"] == ["2 (1 arrived)"]
 
 
 def test_the_naive_desk_has_no_record_to_print() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from evaluation import classes
 from evaluation.dying import Finished, Stage, misplaced, template
+from evaluation.everywhere import killed_everywhere
 from evaluation.hosting import Closed, Entry, OutsideClient, Statement, outside_process
 from evaluation.killing import WorkerError
 from evaluation.points import MOMENTS, Case, Ending, Moment, Point, points_of, sample
@@ -75,6 +76,21 @@ def test_the_sweep_sees_what_a_wrong_claim_about_a_tool_leads_to(
 
     assert unkilled_differences(case, unkilled) == ()
     assert {"the environment differs", "the suite's verdict differs", "a reference was applied twice"} <= set(found)
+
+
+def test_a_task_whose_own_ground_truth_fails_without_us_is_left_out_and_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert killed_everywhere("tiny", "impossible", None, together=1, program="tests.evaluation.tiny_outside")
+
+    said = capsys.readouterr().out
+    assert "tiny/impossible: left out, its ground truth fails without us: ValueError: no function share_file" in said
+    assert "0 of 0 tasks equal at every kill point tried" in said
+
+
+def test_a_task_that_nobody_has_is_an_error(port: int) -> None:
+    with pytest.raises(LookupError, match="tiny/all_classes"):
+        killed_everywhere(None, "user_task_0", None, together=1, program="tests.evaluation.tiny_outside")
 
 
 def test_a_worker_that_never_comes_to_the_point_proves_nothing_and_is_refused(

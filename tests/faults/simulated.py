@@ -77,7 +77,7 @@ class MortalStore(SqliteStore):
     async def commit(self, operations: Sequence[Operation], *, threaded: bool = False) -> list[Any]:  # noqa: ARG002
         return self._now(operations)
 
-    def commit_now(self, operations: Sequence[Operation]) -> list[Any] | None:
+    def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:  # noqa: ARG002
         return self._now(operations)
 
     def _now(self, operations: Sequence[Operation]) -> list[Any]:

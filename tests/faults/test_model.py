@@ -3,7 +3,8 @@
 Everything is real but time: the store is a file, the processes are engines with connections and loops of their own,
 the clock jumps. Only one process moves at a moment, for some turns of its loop or for some time, so Hypothesis chooses
 how they interleave; a process that is not moved is frozen, whatever it was doing. At the end of each example the
-weather clears, one fresh process and an honest operator finish all work, and nothing may be left open, lost or repeated.
+weather clears, one fresh process and an honest operator finish all work, and nothing may be left open, lost or
+repeated.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ from tests.faults.simulated import MortalStore, Process, Threads, Time, now
 from tests.faults.town import SENDING, VISIBLE_MS, Port, Town, Way, round_
 
 ALL = os.environ.get("MILEPOST_FAULTS") == "all"
-EXAMPLES = 4_000 if ALL else 120
+EXAMPLES = 2_000 if ALL else 120
 STEPS = 30
 PROCESSES = 3
 RUNS = 3
@@ -343,20 +344,20 @@ def busy() -> Model:
     return model
 
 
-def frozen_at(turn: int) -> None:
-    """Freeze a process after some turns of its loop, let another take its runs over, and wake it again."""
-    model = busy()
-    try:
-        model.one_freezes(0, turn, 1_000)
-        model.turns(0, 100)
-        model.laws_hold()
-    finally:
-        model.teardown()
+def frozen_at_each(turns: range) -> None:
+    """Freeze a process after so many turns of its loop, let another take its runs over, and wake it again."""
+    for turn in turns:
+        model = busy()
+        try:
+            model.one_freezes(0, turn, 1_000)
+            model.turns(0, 100)
+            model.laws_hold()
+        finally:
+            model.teardown()
 
 
 def test_a_process_frozen_at_any_turn_and_overtaken_does_no_harm_when_it_wakes() -> None:
-    for turn in TURNS:
-        frozen_at(turn)
+    frozen_at_each(TURNS)
 
 
 def test_a_process_that_dies_at_any_turn_leaves_nothing_lost_or_repeated() -> None:
@@ -423,7 +424,7 @@ def sends_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
         (sends_what_is_irreversible_again, "law 8|repeated"),
         (believes_the_first_not_found, "repeated|failed"),
         (takes_what_was_started_for_failed, "law 2"),
-        (lets_every_epoch_write, "law|damaged|epoch|never came"),
+        (lets_every_epoch_write, "law 6|damaged|epoch"),
         (sends_before_it_is_durable, "law 1"),
     ],
 )
@@ -440,8 +441,7 @@ def test_what_is_sent_under_a_lease_that_lapsed_is_found(monkeypatch: pytest.Mon
     monkeypatch.setattr(effects, "may_send", lambda *_: True)
 
     with pytest.raises(Failed, match="law 1"):
-        for turn in range(120):
-            frozen_at(turn)
+        frozen_at_each(range(120))
 
 
 # ---------------------------------------------------------------- what it found once

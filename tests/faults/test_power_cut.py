@@ -26,9 +26,9 @@ from tests.faults.errands import Outside
 from tests.faults.simulated import MortalStore, Process, Time, now
 
 ALL = os.environ.get("MILEPOST_FAULTS") == "all"
-SEEDS = range(3) if ALL else range(1)
+SEEDS = range(2) if ALL else range(1)
 MOST = None if ALL else 260
-LEAST = 4_000 if ALL else 180
+LEAST = 3_000 if ALL else 180
 CASES = ("anna", "ben")
 CHECKPOINT_PAGES = 40
 EXTEND_AFTER = 12

@@ -267,8 +267,9 @@ class Steps:
         return ""
 
     async def _mail(self, session: Session, id_: int, body: bytes) -> str:
-        message = messages.decode(body)
-        boundaries.take(session, id_, message, inbox.journal(session.state, message, session.engine.clock.now()))
+        message, chunks = boundaries.stowed(session, messages.decode(body))
+        entries = inbox.journal(session.state, message, session.engine.clock.now())
+        boundaries.take(session, id_, message, entries, chunks)
         return ""
 
     async def _think(self, session: Session) -> str:

@@ -102,3 +102,64 @@ async def test_a_changed_chunk_is_noticed_and_stops_the_run(stage: Stage) -> Non
         assert (await status_of(app.handle(handle.id), "blocked", "failed")).status == "blocked"
         with pytest.raises(mp.RunBlocked, match="digest"):
             await app.handle(handle.id, flow).result(timeout="5s")
+
+
+async def test_a_signal_and_a_persons_value_that_look_like_references_are_values(stage: Stage) -> None:
+    """Whoever may send a signal must not be able to make a record look damaged."""
+
+    @mp.tool
+    async def lost() -> dict[str, str]:
+        raise RuntimeError("the connection was lost")
+
+    @mp.workflow(version="1", name="listening", tools=[lost])
+    async def listening(run: mp.Run) -> list[dict[str, str]]:
+        return [await run.receive("schema", dict[str, str]), await lost()]
+
+    looks = {"$ref": "#/definitions/order"}
+    async with stage.app(listening) as app:
+        handle = await app.start(listening)
+        await app.send(handle.id, "schema", looks)
+        await parked(handle, "unknown")
+        await app.resolve(handle.id, "listening/lost#1", mp.happened(looks), by="ann", why="looked")
+        assert await handle.result(timeout="10s") == [looks, looks]
+
+
+async def test_a_large_signal_stands_by_reference(stage: Stage) -> None:
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+        await parked(handle, "signal")
+        await app.send(handle.id, "other", "z" * LARGE)
+        await app.send(handle.id, "go", 1)
+        assert await handle.result(timeout="10s") == [LARGE, LARGE + 1]
+    assert stage.rows("SELECT max(length(body)) FROM mp_journal")[0][0] < 4_096
+
+
+async def test_a_transactional_result_that_looks_like_a_reference_is_a_value(stage: Stage) -> None:
+    @mp.tool(effect="transactional")
+    def note(tx: mp.Tx, size: int) -> dict[str, str]:
+        return {"$ref": "x" * size}
+
+    @mp.workflow(version="1", name="noting", tools=[note])
+    async def noting(run: mp.Run) -> list[int]:
+        return [len((await note(size))["$ref"]) for size in (3, LARGE)]
+
+    async with stage.app(noting) as app:
+        assert await (await app.start(noting)).result(timeout="10s") == [3, LARGE]
+
+
+async def test_a_large_outcome_of_one_identity_is_taken_over_by_another_run(stage: Stage) -> None:
+    sent: list[str] = []
+
+    @mp.tool(effect="keyed", key_ttl="1h", once="order")
+    async def print_invoice(order: str) -> str:
+        sent.append(order)
+        return order * LARGE
+
+    @mp.workflow(version="1", name="invoicing", tools=[print_invoice])
+    async def invoicing(run: mp.Run) -> int:
+        return len(await print_invoice("a"))
+
+    async with stage.app(invoicing) as app:
+        for _ in range(2):
+            assert await (await app.start(invoicing)).result(timeout="10s") == LARGE
+    assert sent == ["a"]

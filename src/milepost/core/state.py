@@ -206,9 +206,9 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
     effect.outcome = change(effect.outcome, "fail")
     effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
     effect.retry_at, effect.by = entry.retry_at, entry.by
-    effect.doubt.person = ""
     if _by_person(entry.by):
         effect.contradicted = False
+    effect.doubt.person = effect.doubt.person if effect.contradicted else ""
     for attempt in effect.doubt.attempts:
         if not attempt.settled:
             attempt.settled = entry.reason  # type: ignore[assignment]  # where an attempt is open it is one of these

@@ -388,7 +388,7 @@ def bare_append(head: Head, entries: list[bytes], at: int, *, status: Status | N
 
 
 def stowed(session: Session, message: m.AnyMessage) -> tuple[m.AnyMessage, dict[str, bytes] | None]:
-    """Return a message whose value stands as values stand in entries, with the chunk of one that stands by reference."""
+    """Return a message whose value stands as values do in entries, with the chunk of one that stands by reference."""
     if not isinstance(message, m.Send | m.Resolve | m.Evidence):
         return message, None
     raw, chunks = session.stow(bytes(message.value))

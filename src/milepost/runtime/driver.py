@@ -80,7 +80,7 @@ async def claim(engine: Engine, run_id: str, owner_was: str | None) -> Session:
     head: Head = await engine.writer.durable(Claim(run_id, engine.worker, owner_was, now, entry))
     try:
         return await load(engine, head)
-    except MilepostError as error:
+    except Exception as error:
         await _block_unread(engine, head, error)
         raise
 
@@ -97,15 +97,14 @@ async def _block_defect(session: Session, error: Exception) -> None:
         return
 
 
-async def _block_unread(engine: Engine, head: Head, error: MilepostError) -> None:
+async def _block_unread(engine: Engine, head: Head, error: Exception) -> None:
     """Leave a run that cannot be read where a person sees it, and claimed by nobody."""
     from_store = isinstance(error, StoreFailed)
     if from_store:
         return
     now = engine.clock.now()
-    append = boundaries.bare_append(
-        head, [], now, status=Status("blocked", now, "person", None, f"milepost verify {head.run_id}", str(error))
-    )
+    status = Status("blocked", now, "person", None, f"milepost verify {head.run_id}", engine.why(error))
+    append = boundaries.bare_append(head, [], now, status=status)
     append.release = (None, None)  # nor do the messages that wait wake it: they could not be journalled
     try:
         await engine.writer.durable(append)
@@ -121,12 +120,7 @@ async def load(engine: Engine, head: Head) -> Session:
         raise Damaged(head.run_id, "its head moved while it was being claimed")
     session.head = head
     engine.sessions[head.run_id] = session
-    session.dead = frozenset(
-        attempt.owner
-        for effect in session.state.unsettled()
-        for attempt in effect.doubt.attempts
-        if attempt.owner and engine.is_dead(attempt.owner)
-    )
+    session.dead = await engine.dead_owners(session)
     entries = recover(session.state, session.world())
     if entries:
         # Durable before anything is asked or sent: the moment of being quiet is fixed by the first claim that sees it.

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("milepost")
 EMIT_EVERY_S = 0.05
+DEFAULT_TIMEOUT_MS = 60_000
 
 
 class Engine:
@@ -86,7 +87,7 @@ class Engine:
         self._manifests: dict[str, tuple[str, bytes]] = {}
         self._stop_renewing = threading.Event()
         self._renewing: threading.Thread | None = None
-        self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self._watchers: dict[str, asyncio.Future[None]] = {}
         self._events: list[tuple[str, int, bytes]] = []
         self._emitting: asyncio.TimerHandle | None = None
         self._posting: set[asyncio.Task[Any]] = set()
@@ -129,8 +130,10 @@ class Engine:
                 self._renewing.join(timeout=5)
             if self.writer.failed is None:
                 self.store.end_worker(self.worker, self.clock.now())
-            # A thread that nobody can end may still act: as long as it does, nobody may take this worker for dead.
-            self.threads.when_quiet(partial(locks.release, self.store.place, self.worker))
+            # Code that nobody could end may still act: as long as it does, nobody may take this worker for dead. Of a
+            # thread we hear when it ends; what kept its cancellation to itself holds the lock until the process ends.
+            if self.writer.tools_in_flight == 0:
+                self.threads.when_quiet(partial(locks.release, self.store.place, self.worker))
         self.threads.close()
         await self._opened.aclose()
 
@@ -169,8 +172,35 @@ class Engine:
 
     def is_dead(self, worker: str) -> bool:
         """Say whether a worker of this machine is proven dead; of another machine nothing is proven."""
-        host = worker.rsplit("-", 2)[0]
-        return worker != self.worker and host == socket.gethostname() and locks.is_dead(self.store.place, worker)
+        return worker != self.worker and self._is_near(worker) and locks.is_dead(self.store.place, worker)
+
+    async def dead_owners(self, session: Session) -> frozenset[str]:
+        """Return the owners of attempts that are in doubt whose code acts no more.
+
+        On this machine that is proven. Of a worker of another machine (or of this one under an earlier name, as a
+        container has it) it is taken for true when its lease and the time of its attempts have run out.
+        """
+        attempts = [
+            (attempt, effect)
+            for effect in session.state.unsettled()
+            for attempt in effect.doubt.attempts
+            if attempt.owner and attempt.quiet_at is None
+        ]
+        dead = {attempt.owner for attempt, _ in attempts if self.is_dead(attempt.owner)}
+        far = [(attempt, effect) for attempt, effect in attempts if not self._is_near(attempt.owner)]
+        if not far:
+            return frozenset(dead)
+        leases = {row.id: row.lease_until for row in await self.store.workers()}
+        acting = set()
+        for attempt, effect in far:
+            timeout = session.facts[effect.tool].timeout_ms if effect.tool in session.facts else DEFAULT_TIMEOUT_MS
+            last = max(leases.get(attempt.owner, 0), attempt.started_at)
+            if self.clock.now() < needed_until(last, timeout):
+                acting.add(attempt.owner)
+        return frozenset((dead | {attempt.owner for attempt, _ in far}) - acting)
+
+    def _is_near(self, worker: str) -> bool:
+        return worker.rsplit("-", 2)[0] == socket.gethostname()
 
     @property
     def known(self) -> list[str]:
@@ -315,8 +345,7 @@ class Engine:
     def before_bytes(self, session: Session, entry: e.Entry) -> None:
         """Record something that must be durable before a tool's bytes leave. Raises what dropped the run.
 
-        From a thread this waits. On the loop it is written at once; only where commits are slow it is the next thing
-        that is written.
+        From a thread this waits. On the loop it is written at once, unless a thread is committing: then it is next.
         """
         if threading.get_ident() == self._loop_thread:
             session.put(entry)
@@ -361,15 +390,16 @@ class Engine:
 
     def watch(self, run_id: str) -> asyncio.Future[None]:
         """Return a future that is done when the run rests or ends in this process."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.setdefault(run_id, []).append(future)
+        future = self._watchers.get(run_id)
+        if future is None:  # one for all who watch a run: a run may rest for months
+            future = self._watchers[run_id] = asyncio.get_running_loop().create_future()
         return future
 
     def rested(self, run_id: str) -> None:
         """Tell who watches a run that it rested or ended."""
-        for future in self._watchers.pop(run_id, []):
-            if not future.done():
-                future.set_result(None)
+        future = self._watchers.pop(run_id, None)
+        if future is not None and not future.done():
+            future.set_result(None)
 
     def trace(self, run_id: str, error: BaseException) -> None:
         """Keep a traceback as a diagnostic event."""

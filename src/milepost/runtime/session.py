@@ -388,7 +388,7 @@ class Session:
         """Return when a call or an effect can move by itself.
 
         A moment that has passed counts only where a call waits for it now. What nobody waits for any more (a sleep that
-        was given up, the wait of a run that stops) moves nothing: it would be looked at again and again without a pause.
+        was given up, the wait of a run that stops) moves nothing: it would be looked at again and again, and no more.
         """
         world = self.world()
         moments: list[int] = []

@@ -108,10 +108,10 @@ class Writer:
             self._hurry()
         return future
 
-    def _now(self) -> None:
+    def _now(self, *, must: bool = False) -> None:
         batch = self._take()
         try:
-            answers = self._store.commit_now([operation for operation, _, _ in batch])
+            answers = self._store.commit_now([operation for operation, _, _ in batch], must=must)
         except StoreBusy:
             self._give_back(batch)  # nothing was written; the writer tries again, and counts
         except StoreError as error:
@@ -145,11 +145,11 @@ class Writer:
         return self._entries >= QUEUE_MAX
 
     def write_now(self) -> None:
-        """Write what is queued before this returns, or, where commits are slow, as soon as the loop comes round."""
+        """Write what is queued before this returns; only behind a thread's commit, or a busy file, a moment later."""
         if self._committing:
             self._hurry()
         else:
-            self._now()
+            self._now(must=True)
 
     def events(self, events: list[tuple[str, int, bytes]]) -> None:
         """Queue diagnostic events; they ride along with whatever is written next."""

@@ -309,8 +309,8 @@ def states(
 ) -> Iterator[DiskState]:
     """Give what the disk may hold after a cut behind each event, in each way; states with the same files only once.
 
-    With `most`, so many pairs of an event and a way are drawn by the seed; with `at`, only cuts behind that event are made.
-    Where all is synced there is one way.
+    With `most`, so many pairs of an event and a way are drawn by the seed; with `at`, only cuts behind that event are
+    made. Where all is synced there is one way.
     """
     wanted = _choose(disk, seed, most, ways)
     if at is not None:

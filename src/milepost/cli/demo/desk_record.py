@@ -144,6 +144,7 @@ def _follow_line(run: str, followed: _Followed, line: Line) -> None:
 def _doubts(lines: Sequence[Line]) -> list[bool]:
     """For each effect of a run that was ever unknown, whether it was settled without a person's word."""
     settled: dict[tuple[int, str], bool] = {}
+    by_people: set[tuple[int, str]] = set()
     visit = 0
     for line in lines:
         effect = (visit, str(line.fields.get("step", "")))
@@ -152,7 +153,9 @@ def _doubts(lines: Sequence[Line]) -> list[bool]:
         elif line.name == "effect_unknown":
             settled[effect] = False
         elif line.name in {"effect_confirmed", "effect_failed"} and effect in settled:
-            settled[effect] = not str(line.fields.get("by", "")).startswith("person")
+            if str(line.fields.get("by", "")).startswith("person "):
+                by_people.add(effect)  # what is sent again on a person's word was still not settled without one
+            settled[effect] = effect not in by_people
     return list(settled.values())
 
 

@@ -43,7 +43,8 @@ def worker_table(outcome: Outcome) -> Table:
     if record is not None:
         table.add_row("outcomes that nobody knew for a while", str(record.unknown))
         table.add_row("… reconciled without a person", str(record.reconciled))
-        table.add_row("mails waiting for a person", str(sum(held.kind == "mail" for held in record.held)))
+        mails = [outcome.arrived(held) for held in record.held if held.kind == "mail"]
+        table.add_row("mails waiting for a person", f"{len(mails)} ({sum(mails)} arrived)" if mails else "0")
     table.add_row("seconds", f"{report.seconds:.1f}")
     return table
 

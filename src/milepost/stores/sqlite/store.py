@@ -81,9 +81,9 @@ class SqliteStore:
             self._thread = ThreadPoolExecutor(1, "milepost-commit")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, operations)
 
-    def commit_now(self, operations: Sequence[Operation]) -> list[Any] | None:
-        """Write a batch at once on this thread; None where that would take the loop's time from others."""
-        return None if self.commit_seconds > SLOW_S else self._commit(operations)
+    def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:
+        """Write a batch at once on this thread; None, unless it `must` be, where commits are slow."""
+        return None if self.commit_seconds > SLOW_S and not must else self._commit(operations)
 
     def _commit(self, operations: Sequence[Operation]) -> list[Any]:
         if self._failed:
