@@ -19,7 +19,7 @@ import msgspec
 
 import milepost as mp
 from milepost.runtime.clock import SystemClock
-from milepost.testing.world import Account
+from milepost.testing.world import Account, AccountClock
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -35,11 +35,17 @@ class Setup(msgspec.Struct, frozen=True):
     key_ttl: str = "24h"
     lease: str = "30s"
     tries: int = 3
+    clock: str = ""
 
     @property
     def outside(self) -> Account:
         """The account that it speaks to."""
         return Account(Path(self.world), self.account, self.http_port, self.mail_port)
+
+    @property
+    def wall(self) -> AccountClock:
+        """The wall clock of the workers' machine: that of their account, or, if `clock` names another one, that one's."""
+        return AccountClock(Path(self.world), self.clock or self.account)
 
 
 TLS = ssl.create_default_context()  # made once: a client would load every certificate again, for a world without any
@@ -221,16 +227,15 @@ class Desk:
                 yield Door(setup.outside, client, setup.hears_s)
 
         flows = [self.one, self.twenty]
-        clock = SkewedClock(setup.outside, self.skew_ms)
+        clock = SkewedClock(setup.wall, self.skew_ms)
         return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease)
 
 
 class SkewedClock(SystemClock):
-    """The clock that workers have, over a wall clock that a try may set: the account's, and some milliseconds off it."""
+    """The clock that workers have, over a wall clock that a try may set, and some milliseconds off it."""
 
-    def __init__(self, outside: Account, skew_ms: int) -> None:
-        account = outside.clock
-        super().__init__(lambda: account.now() + skew_ms)
+    def __init__(self, wall: AccountClock, skew_ms: int) -> None:
+        super().__init__(lambda: wall.now() + skew_ms)
 
 
 def one_call(tools: Tools) -> mp.Workflow[Order, str]:

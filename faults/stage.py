@@ -88,6 +88,11 @@ class Stage:
         self.setup = msgspec.structs.replace(self.setup, **changes)
         (self.folder / "setup.json").write_bytes(msgspec.json.encode(self.setup))
 
+    def machine(self) -> Account:
+        """Give the workers' machine a wall clock of its own, which is not the outside world's; return who moves it."""
+        self.declare(clock=f"{self.folder.name}-machine")
+        return self._world.account(self.setup.clock)
+
     def beside(self, name: str) -> Stage:
         """Return another stage in the same world, with a folder and an account of its own, for what is only measured."""
         return Stage(self.folder.with_name(f"{self.folder.name}-{name}"), self._world, self._zygote, self.seed)

@@ -34,10 +34,11 @@ def jumps(stage: Stage) -> None:
     jump = stage.chance.choice([DAY_MS, -DAY_MS])
     at = stage.chance.randrange(1, REQUESTS)
     stage.declare(hears_s=0.25, key_ttl="3d", tries=5)
-    stage.outside.obey(Rules(seed=stage.seed, knows_keys_ms=3 * DAY_MS))
+    stage.outside.obey(Rules(seed=stage.seed))
+    machine = stage.machine()
     life = stage.start("run", "twenty", "", "x")
     stage.until(lambda: len(stage.outside.met()) >= at or life.code is not None, "work goes on")
-    stage.outside.advance(jump)
+    machine.advance(jump)
     stage.result.met(life.code is None)
     stage.until(lambda: life.code is not None, f"the run ends although the clock jumped by {jump} ms", within_s=HANGS_S)
     end(stage)
@@ -61,7 +62,6 @@ def apart(stage: Stage) -> None:
     """Two workers share runs, and the clock of one is a day ahead or behind."""
     skew = stage.chance.choice([DAY_MS, -DAY_MS])
     stage.declare(key_ttl="3d")
-    stage.outside.obey(Rules(knows_keys_ms=3 * DAY_MS))
     for tool in ("charge", "ship"):
         begin(stage, tool, SHARED // 2)
     workers = [stage.start("serve", environment={SKEW: str(by)}) for by in (0, skew)]

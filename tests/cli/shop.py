@@ -34,7 +34,7 @@ def find_charge(order: str, cents: int) -> mp.Finding[str]:
 
 
 @mp.tool
-def fax(to: str) -> str:
+def fax(to: str) -> str | None:
     with LEDGER.open("a") as ledger:
         ledger.write(f"fax {to}\n")
     raise RuntimeError("the line dropped \x1b[31m\x07")
@@ -58,7 +58,7 @@ async def buy(run: mp.Run, order: str) -> str:
 
 
 @mp.workflow(version="1", tools=[fax])
-async def faxing(run: mp.Run, to: str) -> str:
+async def faxing(run: mp.Run, to: str) -> str | None:
     return await fax(to)
 
 

@@ -121,7 +121,7 @@ class Desk:
 
     @staticmethod
     def _timed_out(_: float) -> Any:
-        return SimpleNamespace(passed=True, task=SimpleNamespace(uncancel=lambda: 0))
+        return SimpleNamespace(passed=True, task=SimpleNamespace(uncancel=lambda: 0, cancelling=lambda: 0))
 
     def put(self, append: Append, _: Callable[[Exception], None]) -> None:
         self.appends.append(append)

@@ -28,7 +28,7 @@ def mypy(files: list[Path], scratch: Path) -> Complaints:
     )  # fmt: skip
     assert ran.returncode in {0, 1}, ran.stdout + ran.stderr
     found: Complaints = {}
-    for said in map(json.loads, ran.stdout.splitlines()):
+    for said in map(json.loads, filter(None, ran.stdout.splitlines())):
         if said["severity"] == "error":
             found.setdefault(Path(said["file"]).name, {})[said["line"]] = said["message"]
     return found

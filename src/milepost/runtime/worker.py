@@ -101,8 +101,7 @@ class Worker:
                     session.drop(EpochLost(run_id, session.head.epoch))
 
     async def _look(self) -> None:
-        room = self.together - len(self.tasks)
-        if room <= 0:
+        if self._room() <= 0:
             return
         for holder in await self.engine.store.holders():
             if self.engine.gone(holder):
@@ -113,8 +112,11 @@ class Worker:
             await self._look_at_family(self.engine.family)
             return
         now = self.engine.clock.now()
-        for run in await self.engine.store.due(now, self.engine.known, room):
+        for run in await self.engine.store.due(now, self.engine.known, max(0, self._room())):
             self._start(run.id, None)
+
+    def _room(self) -> int:
+        return self.together - len(self.tasks)
 
     async def _look_at_family(self, family: set[str]) -> None:
         now = self.engine.clock.now()
@@ -130,6 +132,8 @@ class Worker:
         family = self.engine.family
         if run_id in self.tasks or self._stopping or (family is not None and run_id not in family):
             return
+        if self._room() <= 0:
+            return  # also what a dead worker left waits its turn, or each death would add to what is driven at once
         task = asyncio.get_running_loop().create_task(self._advance(run_id, owner_was), name=f"milepost-{run_id}")
         self.tasks[run_id] = task
 
