@@ -47,7 +47,7 @@ format: $(TESTABLE)  ## put the sources into the form that lint asks for
 bench: $(BENCH)  ## one table: effects, steps and recovery, against bare SQLite commits and other engines
 	@.venv-bench/bin/python -m benchmarks $(ARGS)
 
-evaluate: $(EVALUATION)  ## AgentDojo's banking tasks, each killed once between started and outcome
+evaluate: $(EVALUATION)  ## AgentDojo's 97 user tasks: banking killed once each, then all at every call boundary
 	@.venv-evaluation/bin/python -m evaluation $(ARGS)
 
 $(RUNNABLE): requirements/demo.lock pyproject.toml
