@@ -7,13 +7,14 @@ A store that failed ends any of them with code 3.
 """
 
 import asyncio
+import contextlib
 import faulthandler
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,13 +77,29 @@ async def serve(app: mp.App) -> None:
 def main(folder: Path, arguments: Sequence[str]) -> int:
     """Work; return the code to exit with."""
     logging.basicConfig(level=logging.WARNING)
-    faulthandler.register(signal.SIGUSR1)  # where does it hang?
+    signal.signal(signal.SIGUSR1, where)
     mode, *more = arguments
     if mode == "record":
         most, *more = more
         app_module.SqliteStore = WatchedStore  # type: ignore[misc]  # only its acknowledgements are watched
         return recorded(folder / "recording", int(most), lambda: act(folder, "run", more))
     return act(folder, mode, more)
+
+
+def where(*_: object) -> None:
+    """Say where this process hangs."""
+    faulthandler.dump_traceback()
+    with contextlib.suppress(RuntimeError):  # there is no loop
+        for task in asyncio.all_tasks():
+            print(task.get_name(), *awaited(task.get_coro()), sep="\n  ", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def awaited(waiting: Any) -> Iterator[str]:
+    """Name the places of a coroutine and of what it waits for."""
+    while frame := getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None):
+        yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
 
 
 def skew() -> int:

@@ -37,8 +37,8 @@ class SystemClock:
     """The machine's own, which does not go back while this process lives.
 
     A wall clock can be set back. Whatever waits for a moment that is near would then wait for as long again, and a key
-    would look valid for longer than it is. So time goes on from the latest moment that was given out, at the pace of the
-    wall clock, until that has caught up. `wall` returns milliseconds since 1970 UTC.
+    would look valid for longer than it is. So time goes on from the latest moment that was given out, at the pace of
+    the wall clock, until that has caught up. `wall` returns milliseconds since 1970 UTC.
     """
 
     def __init__(self, wall: Callable[[], int] = wall_ms) -> None:
