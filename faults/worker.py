@@ -9,6 +9,8 @@ A store that failed ends any of them with code 3.
 import asyncio
 import contextlib
 import faulthandler
+import gc
+import inspect
 import json
 import logging
 import os
@@ -97,9 +99,13 @@ def where(*_: object) -> None:
 
 def awaited(waiting: Any) -> Iterator[str]:
     """Name the places of a coroutine and of what it waits for."""
-    while frame := getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None):
-        yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
-        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+        if frame is not None:
+            yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+        else:  # the wrapper of a coroutine does not say what it wraps
+            waiting = next((one for one in gc.get_referents(waiting) if inspect.iscoroutine(one)), None)
 
 
 def skew() -> int:
