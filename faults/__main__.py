@@ -1,6 +1,7 @@
 """`python -m faults`: each fault of docs/FAULTS.md, run for real; a table, and a verdict.
 
-The code is 0 if every row is *survived*, or *survived with a person* where a person is the answer; else 1, and each failure
+The code is 0 if every row is *survived*, or *survived with a person* where a person is the answer; else 1, and each
+failure
 is printed with the command that makes it again.
 """
 
@@ -52,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def progress(row: Row) -> None:
     """Show on a terminal that something happens."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[Kfault {row.fault.number}: {row.tries} tries, {row.verdict}", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r\x1b[Kfault {row.fault.number}: {row.tries} tries, {row.verdict}", end="", file=sys.stderr, flush=True
+        )
 
 
 def write(page: Path, rows: Sequence[Row]) -> None:

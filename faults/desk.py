@@ -1,6 +1,7 @@
 """What is put through the faults: one tool for each class of effect, and two workflows that call them.
 
-The tools speak to the outside world of `milepost.testing.world`, through its proxy. They are written as a careful user writes
+The tools speak to the outside world of `milepost.testing.world`, through its proxy. They are written as a careful user
+writes
 them: no retries of their own, no redirects, each class declared as the service truly behaves.
 """
 
@@ -92,7 +93,9 @@ class Door:
         message["X-Effect-Key"], message["X-Effect-Attempt"] = call.key, str(call.attempt)
         message.set_content("Hello.")
         try:
-            smtp = smtplib.SMTP("127.0.0.1", self.outside.mail_port, local_hostname="desk.example", timeout=self.hears_s)
+            smtp = smtplib.SMTP(
+                "127.0.0.1", self.outside.mail_port, local_hostname="desk.example", timeout=self.hears_s
+            )
         except OSError as error:
             raise mp.NotSent(str(error)) from error
         with smtp:

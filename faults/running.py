@@ -1,6 +1,7 @@
 """Runs tries of faults, two at a time, until their number or the time is used up.
 
-The tries of all faults take turns, so that a run that is cut short has tried each fault in proportion. Try number N of a
+The tries of all faults take turns, so that a run that is cut short has tried each fault in proportion. Try number N of
+a
 fault has the seed `seed + N`, and a seed alone decides what a try does.
 """
 

@@ -1,8 +1,11 @@
 """The table: what each fault came to, and in how many tries.
 
-A row is *lost* if in one try one thing did not hold. It is *survived with a person* if a person had to settle something. That
-does not count the irreversible calls which were in flight when their process was killed or lost its run: by declaration they
-are a person's in every row; `left to a person` counts them too. A row for which a tool of the system is missing has no verdict, and fails.
+A row is *lost* if in one try one thing did not hold. It is *survived with a person* if a person had to settle
+something. That
+does not count the irreversible calls which were in flight when their process was killed or lost its run: by
+declaration they
+are a person's in every row; `left to a person` counts them too. A row for which a tool of the system is missing has no
+verdict, and fails.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ PROBLEMS_SHOWN = 12
 class Fault:
     """One fault: how it is made, what must hold, and one try of it.
 
-    `play` finds in its stage all that it needs, and notes there what it saw. `tries` is how many fit into the budget of ten
+    `play` finds in its stage all that it needs, and notes there what it saw. `tries` is how many fit into the budget
+    of ten
     minutes, `smoke` how many into the test suite.
     """
 
@@ -103,7 +107,9 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """The row as it is printed."""
         left = str(self.asked + self.cut)
-        checked = self.fault.checked + (f" ({self.gap} tries fell into the gap that only a seal closes)" if self.gap else "")
+        checked = self.fault.checked + (
+            f" ({self.gap} tries fell into the gap that only a seal closes)" if self.gap else ""
+        )
         return (
             str(self.fault.number), self.fault.name, self.verdict, str(self.tries), str(self.points), left,
             self.fault.injected, checked,
@@ -131,7 +137,9 @@ def as_text(rows: Sequence[Row], columns: int = 6) -> str:
     """Return the table for a terminal: its first columns."""
     table = [HEADINGS[:columns], *(row.cells[:columns] for row in rows)]
     widths = [max(len(cells[place]) for cells in table) for place in range(columns)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
+    ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", total(rows)])
 
 

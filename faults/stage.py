@@ -43,8 +43,10 @@ class Try:
     """What one try came to.
 
     `problems` is empty where all held that must hold. `points` counts the kill points and states that were truly met;
-    `asked` the effects that a person had to settle, without `cut`: the irreversible calls that were in flight when their
-    process died or lost its run, which are a person's by declaration. `gap` counts what no check without a seal can see.
+    `asked` the effects that a person had to settle, without `cut`: the irreversible calls that were in flight when
+    their
+    process died or lost its run, which are a person's by declaration. `gap` counts what no check without a seal can
+    see.
     """
 
     problems: list[str] = field(default_factory=list)

@@ -1,6 +1,7 @@
 """Faults at system calls, without a hook in any code: `strace` kills, stops or fails a process at the N-th call of a thread.
 
-An undisturbed run under `strace` lists the places; each is a `Point`, and each can be hit in another run. A point may not be
+An undisturbed run under `strace` lists the places; each is a `Point`, and each can be hit in another run. A point may
+not be
 reached there, since threads take turns as they like: whoever uses one looks whether it was.
 """
 

@@ -1,8 +1,10 @@
 """A process that has imported everything and forks workers on demand: `python -m faults.zygote`.
 
-Thousands of processes are started and killed; most of the time of each would go into imports. Each line on standard input is an
+Thousands of processes are started and killed; most of the time of each would go into imports. Each line on standard
+input is an
 `Order`; the answer is the id of the child. The child is a process like any other: it opens its own files, is killed for
-itself, and leaves nothing behind but what a killed worker leaves. Its end is written to the order's `status` file. All end
+itself, and leaves nothing behind but what a killed worker leaves. Its end is written to the order's `status` file. All
+end
 with this process, and this process with its standard input.
 """
 
@@ -51,7 +53,10 @@ def live(order: Order, born_of: int) -> int:
         return 1
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    files = [(os.devnull, os.O_RDONLY), *((path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in (order.out, order.err))]
+    files = [
+        (os.devnull, os.O_RDONLY),
+        *((path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in (order.out, order.err)),
+    ]
     for number, (path, flags) in enumerate(files):
         file = os.open(path, flags, 0o600)
         os.dup2(file, number)

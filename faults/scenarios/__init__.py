@@ -3,4 +3,11 @@
 from faults.scenarios import answers, clocks, damage, disk, killing, workers
 from faults.scoreboard import Fault
 
-FAULTS: tuple[Fault, ...] = (*killing.FAULTS, *answers.FAULTS, *workers.FAULTS, *disk.FAULTS, *damage.FAULTS, *clocks.FAULTS)
+FAULTS: tuple[Fault, ...] = (
+    *killing.FAULTS,
+    *answers.FAULTS,
+    *workers.FAULTS,
+    *disk.FAULTS,
+    *damage.FAULTS,
+    *clocks.FAULTS,
+)

@@ -109,7 +109,9 @@ def key_that_expires(stage: Stage) -> None:
     stage.outside.advance(pause)
     ended = stage.work("one", tool)
     if pause != "23h":
-        stage.result.must(len(stage.outside.requests()) == sent or tool == "refund", "a key that is not known any more was sent")
+        stage.result.must(
+            len(stage.outside.requests()) == sent or tool == "refund", "a key that is not known any more was sent"
+        )
         stage.result.must(how(ended) == "person" or tool == "refund", f"it ended as {how(ended)}")
     if pause != "23h" and tool == "refund" and toxic.applies:
         stage.result.must(len(stage.outside.requests()) == sent, "it was sent again, and it was there to be found")

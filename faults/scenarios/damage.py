@@ -1,8 +1,11 @@
 """Fault 19: the file of the store is changed behind its back, between a kill and the next start.
 
-What can be noticed without a seal must be noticed before anything is sent; the rest is a gap with a name. A flipped bit in the
-write-ahead log makes SQLite end the log in front of it, as it would after a power cut: what had been acknowledged behind it is
-gone without a trace, and so it is when the log is cut, or when an older copy or another store stands in the file's place.
+What can be noticed without a seal must be noticed before anything is sent; the rest is a gap with a name. A flipped
+bit in the
+write-ahead log makes SQLite end the log in front of it, as it would after a power cut: what had been acknowledged
+behind it is
+gone without a trace, and so it is when the log is cut, or when an older copy or another store stands in the file's
+place.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ def changed_behind_its_back(stage: Stage) -> None:
         others = [violation for violation in broken if violation.rule not in OF_THE_GAP]
         stage.result.must(not others, f"{what}: {others[:2]}")
         return
-    # What is not noticed lies where recovery does not look: in free space, or in the history of segments that ended. Then
+    # What is not noticed lies where recovery does not look: in free space, or in the history of segments that ended.
+    # Then
     # the run must be as if nothing had been, and `milepost verify` must see what there is to be seen.
     right = how(ended) == "done" and said(ended)["result"] == TWENTY and once_each(stage)
     stage.result.must(right, f"{what}, not noticed, and it ended with {how(ended)}: {broken[:2]}")

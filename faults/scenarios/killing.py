@@ -96,7 +96,9 @@ def was_unknown(stage: Stage) -> None:
     told = stage.all_entries()
     for plan in plans(told):
         mine = [entry for entry in told if getattr(entry, "step", None) == plan.step]
-        after = [type(entry) for entry in mine if isinstance(entry, e.EffectStarted | e.EffectUnknown | e.EffectConfirmed)]
+        after = [
+            type(entry) for entry in mine if isinstance(entry, e.EffectStarted | e.EffectUnknown | e.EffectConfirmed)
+        ]
         stage.result.must(after[:2] == [e.EffectStarted, e.EffectUnknown], f"{plan.path}: {after}")
 
 

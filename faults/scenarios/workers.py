@@ -87,7 +87,9 @@ def many_claims(stage: Stage) -> None:
     twice = [claim for claim, times in Counter(won).items() if times > 1]
     stage.result.must(not twice, f"won by two: {twice[:3]}")
     epochs = {run.id: run.epoch for run in stage.runs()}
-    stage.result.must(Counter(run for run, _ in won) == epochs, "a claim was won that the store does not know, or the reverse")
+    stage.result.must(
+        Counter(run for run, _ in won) == epochs, "a claim was won that the store does not know, or the reverse"
+    )
     stage.judge("after the race")
     share(stage)
 
@@ -103,7 +105,9 @@ def share(stage: Stage) -> None:
         wanted = (number + 1) * SHARED_RUNS // (LAPSES + 1)
         beside.until(lambda wanted=wanted: len(beside.outside.lines()) >= wanted, "work goes on")
         beside.outside.advance("1h")
-    beside.until(lambda: all(rests(run) for run in beside.runs()), "all runs are done, or left to a person", within_s=40)
+    beside.until(
+        lambda: all(rests(run) for run in beside.runs()), "all runs are done, or left to a person", within_s=40
+    )
     if any(run.status != "done" for run in beside.runs()):
         beside.settle()  # a call that is cut off by the loss of its run may leave no evidence
         beside.until(lambda: all(run.status == "done" for run in beside.runs()), "all runs are done", within_s=40)
