@@ -45,7 +45,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     @property
     def wall(self) -> AccountClock:
-        """The wall clock of the workers' machine: that of their account, or, if `clock` names another one, that one's."""
+        """The wall clock of the workers' machine: that of their account, or of the one that `clock` names."""
         return AccountClock(Path(self.world), self.clock or self.account)
 
 
@@ -229,7 +229,7 @@ class Desk:
             async with client:
                 yield Door(setup.outside, client, setup.hears_s)
 
-        flows = [self.one, self.twenty]
+        flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
         clock = SkewedClock(setup.wall, self.skew_ms)
         return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease)
 

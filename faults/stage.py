@@ -1,4 +1,4 @@
-"""One try of one fault: a folder, an account in the outside world, workers that are started and ended, and what was seen."""
+"""One try of one fault: a folder, an account in the outside world, workers that start and end, and what was seen."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Stage:
         return self._world.account(self.setup.clock)
 
     def beside(self, name: str) -> Stage:
-        """Return another stage in the same world, with a folder and an account of its own, for what is only measured."""
+        """Return another stage in the same world, with a folder and an account of its own, to measure only."""
         return Stage(self.folder.with_name(f"{self.folder.name}-{name}"), self._world, self._zygote, self.seed)
 
     def close(self) -> None:

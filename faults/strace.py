@@ -1,4 +1,4 @@
-"""Faults at system calls, without a hook in any code: `strace` kills, stops or fails a process at the N-th call of a thread.
+"""Faults at system calls, without a hook in any code: `strace` kills, stops or fails a process at a thread's N-th call.
 
 An undisturbed run under `strace` lists the places; each is a `Point`, and each can be hit in another run. A point may
 not be
@@ -25,7 +25,7 @@ class ToolMissing(Exception):
 
 @dataclass(frozen=True)
 class Point:
-    """A place in a process: the entry into the `number`-th call of its kind in one thread. `said` is what strace saw."""
+    """A place in a process: the entry into the `number`-th call of its kind in one thread. `said` is strace's line."""
 
     call: str
     number: int

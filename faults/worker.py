@@ -85,7 +85,7 @@ def main(folder: Path, arguments: Sequence[str]) -> int:
     mode, *more = arguments
     if mode == "record":
         most, *more = more
-        app_module.SqliteStore = WatchedStore  # type: ignore[misc]  # only its acknowledgements are watched
+        app_module.SqliteStore = WatchedStore  # type: ignore[attr-defined]  # only its acknowledgements are watched
         return recorded(folder / "recording", int(most), lambda: act(folder, "run", more))
     return act(folder, mode, more)
 

@@ -126,7 +126,7 @@ def shows_late(stage: Stage) -> None:
     stage.outside.obey(Rules(script=(Toxic("drop"),), shows_after_ms=lag_ms))
     life = stage.start("run", "one", "ship", "x")
     stage.until(lambda: stage.count(e.FindingRecorded), "it is asked about")
-    if stage.chance.random() < 0.5:  # noqa: PLR2004  every other time
+    if stage.chance.random() < 0.5:
         die(stage, life)
         life = stage.start("run", "one", "ship", "x")
     passed = 0
@@ -176,7 +176,7 @@ def late_after_the_bound(stage: Stage) -> None:
     stage.until(lambda: stage.count(e.EffectConfirmed), "it was proven absent and sent again")
     stage.outside.advance(40_000)
     stage.until(lambda: len(stage.outside.lines()) > 1, "the late request lands")
-    stage.result.met(len(stage.outside.lines()) == 2)  # noqa: PLR2004  the late one and its resend
+    stage.result.met(len(stage.outside.lines()) == 2)
     stage.until(lambda: life.code is not None, "the run stops")
     stage.result.must(how(stage.ended(life)) == "run_blocked", f"it ended as {how(stage.ended(life))}")
     stage.result.must(stage.count(e.Contradicted) == 1, "nobody noticed that it was applied twice")

@@ -32,7 +32,7 @@ def writes(stage: Stage, flow: str, tool: str = "") -> list[Point]:
 
 
 def chosen(stage: Stage, among: list[T]) -> T:
-    """Return the one that the seed means: as many seeds after each other as there are choices mean each of them once."""
+    """Return the one that the seed means: as many seeds in a row as there are choices mean each once."""
     return among[stage.seed * STRIDE % len(among)]
 
 
@@ -42,7 +42,7 @@ def first(among: list[Point], holds: Callable[[Point], bool]) -> int:
 
 
 def sending(among: list[Point]) -> int:
-    """Return where the bytes of the effect leave: the last of the request, the end of the mail, or the file's new name."""
+    """Return where the bytes of the effect leave: the request's last, the mail's end, or the file's new name."""
     ends = [
         place
         for place, point in enumerate(among)

@@ -76,7 +76,7 @@ def apart(stage: Stage) -> None:
 
 
 def starts_elsewhere(stage: Stage) -> None:
-    """A worker is killed, and the next one finds a monotonic clock a day ahead: as after a restart, the other way round."""
+    """A worker is killed, and the next one finds a monotonic clock a day ahead, as a restart would the other way."""
     unshare = shutil.which("unshare")
     if unshare is None:
         raise ToolMissing("unshare is not installed: it belongs to util-linux")
@@ -115,8 +115,8 @@ FAULTS = (
     Fault(
         20,
         "clocks jump, go apart, start elsewhere, or stand still",
-        "wall clock of worker and world a day ahead or back, with answers lost; SIGSTOP over a day; two workers a day apart; "
-        "a time namespace with another monotonic clock",
+        "wall clock of worker and world a day ahead or back, with answers lost; SIGSTOP over a day; two workers a day "
+        "apart; a time namespace with another monotonic clock",
         "nothing released early, no hang, same result, the budget spent exactly",
         wrong_clocks,
         tries=40,

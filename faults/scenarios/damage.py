@@ -153,7 +153,8 @@ FAULTS = (
     Fault(
         19,
         "the file changed behind its back",
-        "a bit flipped, the file cut, another file, an older copy, a log cut or with a bit flipped, between SIGKILL and restart",
+        "a bit flipped, the file cut, another file, an older copy, a log cut or with a bit flipped, between SIGKILL "
+        "and restart",
         "noticed before anything is sent, or without consequence; what follows an older record is counted as the gap",
         changed_behind_its_back,
         tries=60,

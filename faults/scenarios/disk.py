@@ -26,7 +26,7 @@ def failing_sync(stage: Stage) -> None:
     """Let one sync of the disk fail, or all from one on."""
     syncs = [point for point in baseline.writes(stage, "twenty") if point.call == "fdatasync"]
     point = baseline.chosen(stage, syncs)
-    persists = stage.chance.random() < 0.3  # noqa: PLR2004  three in ten
+    persists = stage.chance.random() < 0.3
     inject = point.inject_from if persists else point.inject
     ended = stage.work("twenty", under=inject("error=EIO"))
     if stage.result.met("EIO" in (stage.folder / "0.trace").read_text()):
@@ -73,7 +73,7 @@ def power_cut(stage: Stage) -> None:
     ended = stage.ended(stage.start("record", str(at), "twenty", "", "x"))
     stage.result.must(ended.killed or ended.code == 0, f"the recorded run ended with {how(ended)}")
     disk = recording(stage.folder / "recording", stage.folder.name)
-    found = [state for state in states(disk, seed=stage.seed, at=disk.now)]
+    found = list(states(disk, seed=stage.seed, at=disk.now))
     for state in found:
         look(stage, state)
     state = stage.chance.choice(found)
@@ -133,9 +133,9 @@ FAULTS = (
     Fault(
         18,
         "power cut: unsynced writes lost, reordered, torn",
-        "a VFS that records each write and sync of a worker that dies at the N-th; every kind of remains is opened, one of "
-        "them is gone on from",
-        "it opens, verifies, has every acknowledged entry; then same result, nothing repeated, lost or believed wrongly",
+        "a VFS that records each write and sync of a worker that dies at the N-th; every kind of remains is opened, "
+        "one of them is gone on from",
+        "it opens, verifies, has every acknowledged entry; then same result, nothing repeated, lost or misbelieved",
         power_cut,
         tries=40,
         smoke=2,

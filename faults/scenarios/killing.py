@@ -10,8 +10,8 @@ from milepost.core import entries as e
 ONE_CALL = ("charge", "ship", "publish", "deliver", "refund", "press", "mail")
 ASKED = ("ship", "deliver", "refund", "publish")
 TWENTY = [
-    "x", "0", "ask", "ship-x-a", "charge-x-a", "1", "charge-x-b", "publish-x", "publish-x", "x", "ship-x-b", "refund-x-c",
-    "press-x-a", "charge-x-d", "ship-x-c", "x", "press-x-b", "charge-x-e", "2",
+    "x", "0", "ask", "ship-x-a", "charge-x-a", "1", "charge-x-b", "publish-x", "publish-x", "x", "ship-x-b",
+    "refund-x-c", "press-x-a", "charge-x-d", "ship-x-c", "x", "press-x-b", "charge-x-e", "2",
 ]  # fmt: skip
 QUESTIONS = 4
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
+from functools import partial
 
 import milepost as mp
 from faults.desk import Order
@@ -30,7 +31,7 @@ def frozen_past_its_lease(stage: Stage) -> None:
     """Stop a worker around its send, let another one take the run, and wake it."""
     tool = baseline.chosen(stage, list(ONE_CALL))
     among = baseline.points(stage, "one", tool, AROUND_SENDS)
-    point = stage.chance.choice(before_the_send(among) if stage.chance.random() < 0.5 else around(among))  # noqa: PLR2004
+    point = stage.chance.choice(before_the_send(among) if stage.chance.random() < 0.5 else around(among))
     frozen = stage.frozen(point, "one", tool)
     if frozen is None:
         stage.done("one", tool)
@@ -55,7 +56,7 @@ def frozen_past_its_lease(stage: Stage) -> None:
 
 
 def settled_by_evidence(stage: Stage, tool: str) -> None:
-    """Check that what a person was asked about is settled by what the frozen worker says, and needs no person any more."""
+    """Check that what a person was asked about is settled by what the frozen worker says."""
     ended = stage.work("one", tool)
     stage.result.must(how(ended) != "person", "a person is still asked, although the frozen worker knows what it did")
 
@@ -74,8 +75,8 @@ def before_the_send(among: list[Point]) -> list[Point]:
 def around(among: list[Point]) -> list[Point]:
     """Return every point outside a transaction, from the first claim on."""
     claim = [place for place, point in enumerate(among) if point.call == "fdatasync"][-7]
-    return [point for point in among[claim:] if point.call not in {"fdatasync", "fcntl"} or "l_start=120" in point.said
-            and "F_UNLCK" in point.said]  # fmt: skip
+    return [point for point in among[claim:] if point.call not in {"fdatasync", "fcntl"} or ("l_start=120" in point.said
+            and "F_UNLCK" in point.said)]  # fmt: skip
 
 
 def many_claims(stage: Stage) -> None:
@@ -103,7 +104,7 @@ def share(stage: Stage) -> None:
     workers = [beside.start("serve") for _ in range(RACERS)]
     for number in range(LAPSES):
         wanted = (number + 1) * SHARED_RUNS // (LAPSES + 1)
-        beside.until(lambda wanted=wanted: len(beside.outside.lines()) >= wanted, "work goes on")
+        beside.until(partial(_applied, beside, wanted), "work goes on")
         beside.outside.advance("1h")
     beside.until(
         lambda: all(rests(run) for run in beside.runs()), "all runs are done, or left to a person", within_s=40
@@ -152,7 +153,8 @@ FAULTS = (
         12,
         "a worker frozen past its lease, taken over, and woken",
         "strace: SIGSTOP around the send; the clock an hour ahead; another worker; SIGCONT",
-        "applied once; what was not sent yet is refused by lease and epoch, and said so; what was sent is settled when known",
+        "applied once; what was not sent yet is refused by lease and epoch, and said so; what was sent is settled when "
+        "known",
         frozen_past_its_lease,
         tries=40,
         smoke=3,
@@ -168,3 +170,7 @@ FAULTS = (
         smoke=1,
     ),
 )
+
+
+def _applied(stage: Stage, count: int) -> bool:
+    return len(stage.outside.lines()) >= count
