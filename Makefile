@@ -9,6 +9,7 @@ RUNNABLE := .venv/.runnable
 TESTABLE := .venv/.testable
 EVALUATION := .venv-evaluation/.runnable
 BENCH := .venv-bench/.runnable
+MUTATION := .venv-mutation/.runnable
 
 PIP_INSTALL := -m pip --disable-pip-version-check --no-input install --quiet
 # Hashes are checked, and nothing is resolved: each lock names every package. hatchling, which builds the editable install,
@@ -16,9 +17,9 @@ PIP_INSTALL := -m pip --disable-pip-version-check --no-input install --quiet
 LOCKED := $(PIP_INSTALL) --no-deps --require-hashes --only-binary :all: -r
 EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
-CHECKED := $(wildcard src tests examples benchmarks evaluation)
+CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation)
 
-.PHONY: help demo test coverage lint format bench evaluate lock clean strace
+.PHONY: help demo test coverage lint format bench evaluate faults mutants lock clean strace
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -49,6 +50,12 @@ bench: $(BENCH)  ## one table: effects, steps and recovery, against bare SQLite 
 
 evaluate: $(EVALUATION)  ## AgentDojo's 97 user tasks: banking killed once each, then all at every call boundary
 	@.venv-evaluation/bin/python -m evaluation $(ARGS)
+
+faults: $(TESTABLE) strace  ## each fault of docs/FAULTS.md for real: verdicts, tries, kill points (ten minutes; ARGS='--budget 60' for less)
+	@$(BIN)/python -m faults $(ARGS)
+
+mutants: $(MUTATION)  ## mutation testing of the core, the append and the send path (hours; ARGS='core/outcome.py' for one file)
+	@nice -n 10 .venv-mutation/bin/python -m mutation $(ARGS)
 
 $(RUNNABLE): requirements/demo.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Milepost needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -85,6 +92,7 @@ lock: .venv-lock/bin/uv  ## write requirements/*.lock anew, after a change of de
 	$(COMPILE) $(ARGS) --extra demo -c requirements/dev.lock -o requirements/demo.lock
 	$(COMPILE) $(ARGS) --extra evaluation -o requirements/evaluation.lock
 	$(COMPILE) $(ARGS) --extra bench -o requirements/bench.lock
+	$(COMPILE) $(ARGS) --extra mutation -c requirements/dev.lock -o requirements/mutation.lock
 
 .venv-lock/bin/uv:
 	@$(PYTHON) -m venv .venv-lock

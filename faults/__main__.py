@@ -1,8 +1,7 @@
 """`python -m faults`: each fault of docs/FAULTS.md, run for real; a table, and a verdict.
 
 The code is 0 if every row is *survived*, or *survived with a person* where a person is the answer; else 1, and each
-failure
-is printed with the command that makes it again.
+failure is printed with the command that makes it again.
 """
 
 import argparse
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from faults.running import run
 from faults.scenarios import FAULTS
-from faults.scoreboard import Row, as_markdown, as_text, complaints
+from faults.scoreboard import Fault, Row, as_markdown, as_text, complaints
 
 BUDGET_S = 600
 RESERVED_S = 30  # the last tries end, and the world with them
@@ -22,7 +21,7 @@ BEGIN = "<!-- scoreboard: written by `make faults ARGS=--write`, not by hand -->
 END = "<!-- end of the scoreboard -->"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, faults: Sequence[Fault] = FAULTS, page: Path = PAGE) -> int:
     """Run the faults and print the table. 0 if nothing was lost, else 1."""
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("--only", type=lambda said: [int(part) for part in said.split(",")], help="for example 3,12")
@@ -31,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=BUDGET_S, help=f"seconds; {BUDGET_S} is the whole scoreboard")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE}")
     options = parser.parse_args(arguments)
-    chosen = [fault for fault in FAULTS if options.only is None or fault.number in options.only]
+    chosen = [fault for fault in faults if options.only is None or fault.number in options.only]
     if not chosen:
-        parser.error(f"there are {', '.join(str(fault.number) for fault in FAULTS)}")
+        parser.error(f"there are {', '.join(str(fault.number) for fault in faults)}")
     share = min(1.0, options.budget / BUDGET_S)
     tries = {fault.number: options.tries or max(1, round(fault.tries * share)) for fault in chosen}
     began = time.monotonic()
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for complaint in failed:
         print(complaint)
     if options.write:
-        write(PAGE, rows)
+        write(page, rows)
     return 1 if failed else 0
 
 

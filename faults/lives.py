@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOOK_S = 0.002
 ATTACH_S = 20.0
 COMPLAINT = 3_000
+STANDING = {"T", "t"}
+SIGNALLED = "--- SIGSTOP {"
 
 
 class Zygote:
@@ -51,7 +53,8 @@ class Zygote:
         """End it, and every worker that is left."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):
+                    pipe.close()
         self._process.wait()
 
 
@@ -92,8 +95,16 @@ class Life:
             self.send(signal.SIGKILL)
             raise strace.ToolMissing(f"strace cannot attach: {line.decode()}")
         self.send(signal.SIGCONT)
-        while self.stopped and time.monotonic() < deadline and self.code is None:
+        while self._state in STANDING and time.monotonic() < deadline and self.code is None:
             time.sleep(LOOK_S)
+
+    @property
+    def _state(self) -> str:
+        """The state of the process as the kernel tells it, in a letter."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return "X"
 
     @property
     def code(self) -> int | None:
@@ -106,14 +117,10 @@ class Life:
     @property
     def stopped(self) -> bool:
         """Whether it stands still under a signal."""
-        if self._tracer is not None:
-            # A traced process stands still for a moment at each call: only the log tells which stop is one by a signal.
-            stops = [line for line in self._trace.read_text(errors="replace").splitlines() if " --- " in line]
-            return bool(stops) and "stopped by SIGSTOP" in stops[-1]
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-        except FileNotFoundError:
-            return False
+        if self._tracer is None:
+            return self._state == "T"
+        # A traced process stands still for a moment at each call: only the log tells whether a signal came.
+        return self._state in STANDING and SIGNALLED in self._trace.read_text(errors="replace")
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, unless it has ended."""

@@ -1,11 +1,9 @@
 """The table: what each fault came to, and in how many tries.
 
 A row is *lost* if in one try one thing did not hold. It is *survived with a person* if a person had to settle
-something. That
-does not count the irreversible calls which were in flight when their process was killed or lost its run: by
-declaration they
-are a person's in every row; `left to a person` counts them too. A row for which a tool of the system is missing has no
-verdict, and fails.
+something. That does not count the irreversible calls which were in flight when their process was killed or lost its
+run: by declaration they are a person's in every row; `left to a person` counts them too. A row for which a tool of the
+system is missing has no verdict, and fails.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ class Fault:
     """One fault: how it is made, what must hold, and one try of it.
 
     `play` finds in its stage all that it needs, and notes there what it saw. `tries` is how many fit into the budget
-    of ten
-    minutes, `smoke` how many into the test suite.
+    of ten minutes, `smoke` how many into the test suite.
     """
 
     number: int
@@ -66,6 +63,7 @@ class Row:
     gap: int = 0
     failures: list[Failure] = field(default_factory=list)
     missing: str = ""
+    again: int = 0
 
     def add(self, seed: int, done: Try) -> None:
         """Take a try into account."""
@@ -130,7 +128,9 @@ def total(rows: Sequence[Row]) -> str:
         if verdict in verdicts
     )
     tries, points = sum(row.tries for row in rows), sum(row.points for row in rows)
-    return f"{len(rows)} faults: {counted}; {tries} tries, {points} kill points and states met"
+    again = sum(row.again for row in rows)
+    slow = f"; {again} tries ran out of time and held when they were made again" if again else ""
+    return f"{len(rows)} faults: {counted}; {tries} tries, {points} kill points and states met{slow}"
 
 
 def as_text(rows: Sequence[Row], columns: int = 6) -> str:

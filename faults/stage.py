@@ -18,9 +18,10 @@ import msgspec
 
 import milepost as mp
 from faults import strace
-from faults.desk import Desk, Setup
+from faults.desk import Desk
 from faults.lives import Ended, Life, Zygote
 from faults.strace import Point
+from faults.tools import Setup
 from faults.zygote import Order
 from milepost.app import open_store
 from milepost.core import codec
@@ -42,14 +43,14 @@ HAS_NOTES = "SELECT 1 FROM sqlite_schema WHERE name = 'notes'"
 class Try:
     """What one try came to.
 
-    `problems` is empty where all held that must hold. `points` counts the kill points and states that were truly met;
-    `asked` the effects that a person had to settle, without `cut`: the irreversible calls that were in flight when
-    their
-    process died or lost its run, which are a person's by declaration. `gap` counts what no check without a seal can
-    see.
+    `problems` is empty where all held that must hold; `slow` says that one of them is a wait that took too long.
+    `points` counts the kill points and states that were truly met; `asked` the effects that a person had to settle,
+    without `cut`: the irreversible calls that were in flight when their process died or lost its run, which are a
+    person's by declaration. `gap` counts what no check without a seal can see.
     """
 
     problems: list[str] = field(default_factory=list)
+    slow: bool = False
     points: int = 0
     asked: int = 0
     cut: int = 0
@@ -119,6 +120,7 @@ class Stage:
         """Wait for a worker's end."""
         ended = life.wait(SECONDS_MOST)
         if ended is None:
+            self.result.slow = True
             self.result.problems.append(f"a worker hung for {SECONDS_MOST} s: {life.where()}")
             life.end()
             ended = life.wait(SECONDS_MOST)
@@ -292,6 +294,7 @@ class Stage:
         while not (answer := holds()):
             if time.monotonic() > deadline:
                 doing = "".join(f"\n{life.pid}: {life.where()}" for life in self.lives if life.code is None)
+                self.result.slow = True
                 self.result.problems.append(f"not within {within_s:.0f} s: {what}{doing}")
                 break
             time.sleep(LOOK_S)

@@ -1,8 +1,7 @@
 """Faults at system calls, without a hook in any code: `strace` kills, stops or fails a process at a thread's N-th call.
 
 An undisturbed run under `strace` lists the places; each is a `Point`, and each can be hit in another run. A point may
-not be
-reached there, since threads take turns as they like: whoever uses one looks whether it was.
+not be reached there, since threads take turns as they like: whoever uses one looks whether it was.
 """
 
 from __future__ import annotations

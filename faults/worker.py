@@ -1,11 +1,9 @@
 """What a worker process does in the folder of a try: `run FLOW TOOL NAME`, `serve`, `claim NAME ROUNDS`, `record …`.
 
 `zygote` starts it, or `python -m faults.worker FOLDER …`. `run` starts the run, or finds it, and drives it until it
-ends or only a person helps; then it prints
-what it came to as one line of JSON. `serve` drives whatever is due until SIGTERM. `claim` only takes runs, against
-others.
-`record N …` is `run` on a disk that is recorded, and dies at its N-th event.
-A store that failed ends any of them with code 3.
+ends or only a person helps; then it prints what it came to as one line of JSON. `serve` drives whatever is due until
+SIGTERM. `claim` only takes runs, against others. `record N …` is `run` on a disk that is recorded, and dies at its
+N-th event. A store that failed ends any of them with code 3.
 """
 
 import asyncio
@@ -26,8 +24,9 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from faults.desk import Desk, Order, Setup
+from faults.desk import Desk
 from faults.recorded import WatchedStore, recorded
+from faults.tools import Order, Setup
 from milepost import app as app_module
 from milepost.app import open_store
 from milepost.core import codec

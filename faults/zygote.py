@@ -1,11 +1,9 @@
 """A process that has imported everything and forks workers on demand: `python -m faults.zygote`.
 
 Thousands of processes are started and killed; most of the time of each would go into imports. Each line on standard
-input is an
-`Order`; the answer is the id of the child. The child is a process like any other: it opens its own files, is killed for
-itself, and leaves nothing behind but what a killed worker leaves. Its end is written to the order's `status` file. All
-end
-with this process, and this process with its standard input.
+input is an `Order`; the answer is the id of the child. The child is a process like any other: it opens its own files,
+is killed for itself, and leaves nothing behind but what a killed worker leaves. Its end is written to the order's
+`status` file. All end with this process, and this process with its standard input.
 """
 
 import ctypes

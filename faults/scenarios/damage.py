@@ -1,18 +1,16 @@
 """Fault 19: the file of the store is changed behind its back, between a kill and the next start.
 
 What can be noticed without a seal must be noticed before anything is sent; the rest is a gap with a name. A flipped
-bit in the
-write-ahead log makes SQLite end the log in front of it, as it would after a power cut: what had been acknowledged
-behind it is
-gone without a trace, and so it is when the log is cut, or when an older copy or another store stands in the file's
-place.
+bit in the write-ahead log makes SQLite end the log in front of it, as it would after a power cut: what had been
+acknowledged behind it is gone without a trace, and so it is when the log is cut, or when an older copy or another
+store stands in the file's place.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from faults.lives import Ended
@@ -88,7 +86,7 @@ def noticed(ended: Ended) -> bool:
 def chosen(stage: Stage, older: Path) -> tuple[Callable[[], str], bool]:
     """Return the change that the seed means, and whether it belongs to the gap that only a seal closes."""
     if stage.chance.random() < SHARE_FLIPPED:
-        return (lambda: flipped(stage, "store.db")), False
+        return stage.chance.choice([(lambda: flipped(stage, "store.db")), (lambda: entry_flipped(stage))]), False
     changes: list[tuple[Callable[[], str], bool]] = [
         (lambda: cut(stage, "store.db"), False),
         (lambda: other_kind(stage), False),
@@ -107,6 +105,31 @@ def flipped(stage: Stage, name: str) -> str:
     data[place] ^= 1 << bit
     path.write_bytes(data)
     return f"bit {bit} of byte {place} of {name} flipped"
+
+
+def entry_flipped(stage: Stage) -> str:
+    """Flip one bit in an entry that recovery reads, so that it stays text: the last bit of a digit or letter in it."""
+    path = stage.folder / "store.db"
+    (run,) = stage.runs()
+    body = stage.chance.choice(stage.ask(lambda store: store.tail(run.id)).entries).body
+    data = bytearray(path.read_bytes())
+    starts = list(places(bytes(data), body))
+    if not starts:
+        return flipped(stage, "store.db")  # it is spread over several pages
+    letters = [place for place, letter in enumerate(body) if chr(letter).isalnum()]
+    place = stage.chance.choice(letters)
+    for start in starts:  # the file may hold an older copy of a page
+        data[start + place] ^= 1
+    path.write_bytes(data)
+    return f"one bit of entry {body[max(0, place - 20) : place + 20]!r} flipped"
+
+
+def places(data: bytes, wanted: bytes) -> Iterator[int]:
+    """Give each place where some bytes stand."""
+    place = data.find(wanted)
+    while place >= 0:
+        yield place
+        place = data.find(wanted, place + 1)
 
 
 def cut(stage: Stage, name: str) -> str:

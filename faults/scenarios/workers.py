@@ -8,12 +8,12 @@ from collections import Counter
 from functools import partial
 
 import milepost as mp
-from faults.desk import Order
 from faults.lives import Life
 from faults.scenarios import baseline
 from faults.scoreboard import Fault
 from faults.stage import Stage, how
 from faults.strace import Point
+from faults.tools import Order
 from faults.worker import AUTHORITY, BUDGET
 from milepost.core import entries as e
 from milepost.stores.api import RunRow

@@ -6,9 +6,9 @@
         ... # run a workflow whose tools speak to account.url("queryable", "ship", "one")
         assert await check(store, account.applied()) == []
 
-`http_service` has an endpoint for each class of effect, `mail_service` takes mails, `drop_service` takes files.
-Tools reach the first two through `proxy`, which loses, delays, breaks and invents answers as the `rules` of the
-account say: by script, or by a seed that does the same again.
+`http_service` has an endpoint for each class of effect, `mail_service` takes mails, `drop_service` takes files. Tools
+reach the first two through `proxy`, which loses, delays, breaks and invents answers as the `rules` of the account say:
+by script, or by a seed that does the same again.
 """
 
 from milepost.testing.world.outside import Account, AccountClock, World

@@ -1,8 +1,8 @@
 """A mail server: `python -m milepost.testing.world.mail_service`. It needs aiosmtpd (`milepost[demo]`).
 
-A mail is applied when the server has taken it, before it says so. Its account is in `X-Account`, the tool in
-`X-Tool`, its arguments in `X-Args` as JSON, key and attempt in `X-Effect-Key` and `X-Effect-Attempt`. Mail knows
-neither keys nor questions: the headers only go into the ledger.
+A mail is applied when the server has taken it, before it says so. Its account is in `X-Account`, the tool in `X-Tool`,
+its arguments in `X-Args` as JSON, key and attempt in `X-Effect-Key` and `X-Effect-Attempt`. Mail knows neither keys
+nor questions: the headers only go into the ledger.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
+
+import msgspec
 
 from milepost.core.duration import Duration, parse_ms
 from milepost.testing.check import Applied
@@ -23,13 +26,15 @@ from milepost.testing.world.rules import Rules
 
 T = TypeVar("T")
 HERE = "milepost.testing.world"
+NAME = re.compile(r"[\w.-]{1,60}")
 
 
 class World:
     """An HTTP service and a mail server behind a fault proxy each, and a drop folder: all processes of their own.
 
     They run between enter and exit, and end with this process however it ends. Their ledgers stay in `folder` and can
-    be read at any time. Raises NotStarted where one of them does not start to listen.
+    be read at any time. The mail server needs aiosmtpd; `mail=False` does without. Raises NotStarted where one of them
+    does not start to listen.
     """
 
     def __init__(self, folder: Path, *, mail: bool = True) -> None:
@@ -57,7 +62,12 @@ class World:
         self._running.close()
 
     def account(self, name: str) -> Account:
-        """Return an account: a part of the world that nothing else touches, with rules and books of its own."""
+        """Return an account: a part of the world that nothing else touches, with rules and books of its own.
+
+        Its name is a word: letters, digits, and what may stand in the name of a file and in the header of a mail.
+        """
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for an account: {NAME.pattern}")
         return Account(self.folder, name, self.http_port, self.mail_port)
 
     def _start(self, starting: ExitStack, module: str) -> Service:
@@ -107,7 +117,7 @@ class Account:
         """Move the account's clock by a span such as "3d", or by milliseconds, which may be negative."""
         now = self.rules
         ms = span if isinstance(span, int) else parse_ms(span)
-        self.obey(Rules(now.clock_ms + ms, now.shows_after_ms, now.knows_keys_ms, now.script, now.seed))
+        self.obey(msgspec.structs.replace(now, clock_ms=now.clock_ms + ms))
 
     @property
     def clock(self) -> AccountClock:

@@ -3,11 +3,10 @@
 The rules of an account are a small JSON file that a test may rewrite at any time; each service and the proxy read it
 anew for each exchange. So one world serves many tests, each in an account of its own.
 
-What goes wrong with an exchange is a `Toxic`. A test either scripts them, one for each exchange that changes
-something (in order; after the script all goes well), or lets a seed choose. A seeded choice depends on the seed, on
-what is asked for and on how often it was asked, never on the order in which things come: so a seed that failed fails
-again. It is bounded: from the fourth time on the same thing is treated well, else a loop of retries might prove
-nothing.
+What goes wrong with an exchange is a `Toxic`. A test either scripts them, one for each exchange that changes something
+(in order; after the script all goes well), or lets a seed choose. A seeded choice depends on the seed, on what is
+asked for and on how often it was asked, never on the order in which things come: so a seed that failed fails again. It
+is bounded: from the fourth time on the same thing is treated well, else a loop of retries might prove nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +27,11 @@ SPAN = 2**64
 class Toxic(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the proxy does to one exchange.
 
-    delay     the answer comes `ms` later
-    drop      the request passes, and its answer is never heard: silence until the client gives up
-    reset     the connection is reset; before the request passed, or, if `forward`, after it was applied
-    trickle   the answer comes one byte each `ms`
-    late      the client hears nothing, and the request passes only `ms` later by the account's clock
-    gateway   an answer with `status` that the origin never gave; the request passes first if `forward`
-    truncate  the request passes, and its answer ends in the middle of the body
+    delay     the answer comes `ms` later drop      the request passes, and its answer is never heard: silence until
+    the client gives up reset     the connection is reset; before the request passed, or, if `forward`, after it was
+    applied trickle   the answer comes one byte each `ms` late      the client hears nothing, and the request passes
+    only `ms` later by the account's clock gateway   an answer with `status` that the origin never gave; the request
+    passes first if `forward` truncate  the request passes, and its answer ends in the middle of the body
     """
 
     kind: Kind = "none"
@@ -68,7 +65,7 @@ SEEDED: tuple[tuple[int, Toxic], ...] = (
     (7, Toxic("drop")),
     (6, Toxic("reset", forward=True)),
     (6, Toxic("reset", forward=False)),
-    (4, Toxic("trickle", ms=20)),
+    (4, Toxic("trickle", ms=2)),
     (6, Toxic("gateway", status=502, forward=True)),
     (6, Toxic("gateway", status=504, forward=False)),
     (4, Toxic("gateway", status=500, forward=True)),
@@ -80,7 +77,8 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rules of one account. Spans are in milliseconds.
 
     `clock_ms` is how far its clock is ahead of the machine's; `shows_after_ms` how late a list shows what was applied;
-    `knows_keys_ms` how long an idempotency key is remembered. `script` or `seed` say what goes wrong.
+    `knows_keys_ms` how long an idempotency key is remembered. `script` or `seed` say what goes wrong; a seed `spares`
+    the exchanges in whose name (such as `POST irreversible/press/x`, `MAIL ann@example.test`) one of the words is.
     """
 
     clock_ms: int = 0
@@ -88,6 +86,7 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     knows_keys_ms: int = 86_400_000
     script: tuple[Toxic, ...] = ()
     seed: int | None = None
+    spares: tuple[str, ...] = ()
 
     def now(self) -> int:
         """Return the account's time in milliseconds since 1970."""
@@ -97,7 +96,9 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return what is done to an exchange: the `number`-th of its kind, the `changing`-th that changes anything."""
         if self.seed is None:
             return self.script[changing] if changing < len(self.script) else FINE
-        return FINE if number >= WELL_BEHAVED_FROM else seeded(self.seed, what, number)
+        if number >= WELL_BEHAVED_FROM or any(word in what for word in self.spares):
+            return FINE
+        return seeded(self.seed, what, number)
 
 
 def draw(*about: str | int) -> float:
