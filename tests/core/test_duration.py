@@ -54,3 +54,8 @@ def test_a_moment_without_a_zone_is_refused() -> None:
 def test_a_moment_survives_the_way_there_and_back(ms: int) -> None:
     assert to_ms(from_ms(ms)) == ms
     assert from_ms(ms).tzinfo is UTC
+
+
+@pytest.mark.parametrize(("ms", "year"), [(10**18, 9999), (-(10**18), 1)])
+def test_a_moment_outside_the_calendar_is_shown_as_its_last_or_first(ms: int, year: int) -> None:
+    assert from_ms(ms).year == year

@@ -197,14 +197,24 @@ def test_what_cannot_be_read_back_is_refused_before_it_is_written(kind: Any, val
     assert why in refused.value.why
 
 
+def test_a_value_at_the_bound_of_nesting_is_written_and_read_back_and_one_level_more_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(127):
+        deep = [deep]
+
+    assert of(Any).read(of(Any).write(deep)) == deep
+    with pytest.raises(InvalidValue, match="nested more than 128 levels deep"):
+        of(Any).write([deep])
+
+
 def test_a_value_nested_beyond_reason_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
 
-    with pytest.raises(InvalidValue, match="nested too deeply"):
+    with pytest.raises(InvalidValue, match="nested more than 128 levels deep"):
         of(Any).write(deep)
-    with pytest.raises(InvalidValue, match="nested too deeply"):
+    with pytest.raises(InvalidValue, match="nested more than 128 levels deep"):
         of(Any).read(b"[" * 100_000 + b"]" * 100_000)
     while deep:  # freed link by link: the interpreter would run out of stack too
         deep = deep[0]

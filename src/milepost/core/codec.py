@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from milepost.core.entries import AnyEntry, Entry
+from milepost.core.nesting import LEVELS_MAX, too_deep
 from milepost.errors import MalformedEntry, NewerSchema
 
 ENTRY_BYTES_MAX = 16 * 1024 * 1024
+ENTRY_LEVELS_MAX = LEVELS_MAX + 16  # a value, and what an entry puts around it
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -50,12 +52,14 @@ KNOWN = _known_schemas()
 def encode(entry: Entry) -> bytes:
     """Return the exact bytes that are stored and hashed.
 
-    Raises MalformedEntry for an entry over the size limit, and for text that is no UTF-8.
+    Raises MalformedEntry for an entry over the limits of size and nesting, and for text that is no UTF-8.
     """
     try:
         body = _encoder.encode(entry)
-    except UnicodeError as error:
+    except (UnicodeError, RecursionError) as error:
         raise MalformedEntry(str(error)) from error
+    if too_deep(body, ENTRY_LEVELS_MAX):
+        raise MalformedEntry(f"nested more than {ENTRY_LEVELS_MAX} levels deep")
     if len(body) > ENTRY_BYTES_MAX:
         why = f"{len(body)} bytes, the limit is {ENTRY_BYTES_MAX}: pass large values by reference"
         raise MalformedEntry(why)

@@ -9,6 +9,8 @@ from decimal import Decimal
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 _MOST_MS = 1_000 * 365 * 86_400_000  # what begins now ends in a year that a datetime can say
 
 Duration = str | timedelta
@@ -44,5 +46,8 @@ def to_ms(moment: datetime) -> int:
 
 
 def from_ms(moment_ms: int) -> datetime:
-    """Return the moment, given in milliseconds since 1970, as an aware datetime in UTC."""
-    return _EPOCH + timedelta(milliseconds=moment_ms)
+    """Return the moment, given in milliseconds since 1970, as an aware datetime in UTC.
+
+    What is outside the calendar (a row that somebody changed) is its first or last moment, so that it can be shown.
+    """
+    return _EPOCH + timedelta(milliseconds=min(max(moment_ms, _FIRST_MS), _LAST_MS))

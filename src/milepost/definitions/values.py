@@ -23,10 +23,13 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from milepost.core.nesting import LEVELS_MAX, too_deep
 from milepost.definitions import pydantic_types
 from milepost.errors import InvalidDeclaration, InvalidValue
 
 T = TypeVar("T")
+
+TOO_DEEP = f"it is nested more than {LEVELS_MAX} levels deep"
 
 _LOSSLESS: frozenset[type[Any]] = frozenset({str, int, bool, NoneType})
 
@@ -50,12 +53,15 @@ _encode_sorted = _ENCODER.encode
 
 
 def encode(value: Any) -> bytes:
-    """Return the canonical JSON of a value. Raises TypeError or ValueError for what JSON cannot say."""
+    """Return the canonical JSON of a value. Raises TypeError or ValueError for what cannot be recorded as JSON."""
     try:
-        return _encode_sorted(value)
+        data = _encode_sorted(value)
     except TypeError:
         # Sorted output knows only keys that are text already: write dates, numbers and ids as text first, then sort.
-        return _encode_sorted(msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_said))
+        data = _encode_sorted(msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_said))
+    if too_deep(data):
+        raise ValueError(TOO_DEEP)
+    return data
 
 
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
@@ -234,7 +240,7 @@ class Codec(Generic[T]):
 def reason(error: Exception) -> str:
     """Return what went wrong, in the words for a message."""
     if isinstance(error, RecursionError):
-        return "it is nested too deeply"
+        return TOO_DEEP
     return str(error).rstrip(".") or type(error).__name__
 
 

@@ -84,7 +84,7 @@ def latest(writer: apsw.Connection) -> int:
     bodies = cast("list[tuple[bytes]]", writer.execute(SQL["last_bodies"]).fetchall())
     moments = [at or 0 for (at,) in changes]
     for (body,) in bodies:
-        with suppress(msgspec.DecodeError):  # a damaged entry is what `verify` reports
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeError):  # a damaged entry is what `verify` reports
             moments.append(_moment.decode(body).at)
     return max(moments)
 
