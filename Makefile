@@ -19,7 +19,7 @@ EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation)
 
-.PHONY: help demo test coverage lint format bench evaluate faults mutants lock clean strace
+.PHONY: help demo test coverage lint format bench duplicates evaluate faults mutants lock clean strace
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -47,6 +47,9 @@ format: $(TESTABLE)  ## put the sources into the form that lint asks for
 
 bench: $(BENCH)  ## one table: effects, steps and recovery, against bare SQLite commits and other engines
 	@.venv-bench/bin/python -m benchmarks $(ARGS)
+
+duplicates: $(BENCH)  ## response lost, process killed, resumed: who is charged twice, on Milepost and on three other engines
+	@.venv-bench/bin/python -m benchmarks.duplicates $(ARGS)
 
 evaluate: $(EVALUATION)  ## AgentDojo's 97 user tasks: banking killed once each, then all at every call boundary
 	@.venv-evaluation/bin/python -m evaluation $(ARGS)

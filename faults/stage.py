@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -252,7 +252,8 @@ class Stage:
         try:
             for path in self.folder.glob("store.db*"):
                 if path.is_file() and not path.name.endswith("-shm"):
-                    shutil.copyfile(path, copy / path.name)
+                    with suppress(FileNotFoundError):  # a rollback journal goes away while a store is being made
+                        shutil.copyfile(path, copy / path.name)
             yield copy
         finally:
             shutil.rmtree(copy)

@@ -279,3 +279,11 @@ def test_many_at_once_are_served(account: Account) -> None:
 
     assert set(asyncio.run(all_of_them())) == {200}
     assert len(account.lines()) == 30
+
+
+def test_a_file_that_was_sent_stands_in_the_books_of_whoever_looks_next(world: World) -> None:
+    account = world.account("prompt")
+    for number in range(20):
+        account.files.put("prompt", "deliver", f"parcel-{number}", "a" * 64, 1, {})
+
+        assert len(account.lines()) == number + 1

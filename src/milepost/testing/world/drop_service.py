@@ -47,14 +47,17 @@ class DropFolder:
             account, tool, name = map(unquote, path.stem.split("~"))
             how = rules.read(folder, account)
             sent = json.loads(path.read_text())
-            # Moved first: its line in the ledger follows at once, and nothing here ends between the two.
-            path.replace(self.taken / path.name)
             ledger.asked(account, books.Request(f"FILE {name}", sent["key"], sent["attempt"], how.now()))
             ledger.apply(
                 account,
                 "file",
                 books.Line(0, tool, name, sent["key"], sent["attempt"], how.now(), sent["args"]),
             )
+            path.replace(self.taken / path.name)  # moved last: what does not wait any more stands in the ledger
+
+    def waiting(self, account: str) -> bool:
+        """Whether a file of an account was sent and not taken yet."""
+        return any(self.drop.glob(f"{quote(account, safe='')}~*.json"))
 
 
 def filed(account: str, tool: str, name: str) -> str:

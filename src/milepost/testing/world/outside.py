@@ -25,8 +25,11 @@ from milepost.testing.world.process import LOOPBACK, Service
 from milepost.testing.world.rules import Rules
 
 T = TypeVar("T")
+
 HERE = "milepost.testing.world"
 NAME = re.compile(r"[\w.-]{1,60}")
+TAKEN_WITHIN_S = 10.0
+LOOK_S = 0.005
 
 
 class World:
@@ -127,7 +130,11 @@ class Account:
     # ------------------------------------------------------------ its books
 
     def lines(self) -> list[books.Line]:
-        """Return every effect that was applied, of all services."""
+        """Return every effect that was applied, of all services; a file that was sent is taken first.
+
+        Raises TimeoutError where the service of the drop folder does not take it.
+        """
+        self._taken()
         found: list[books.Line] = []
         for ledger in ("http", "mail", "files"):
             found.extend(self._read(ledger, lambda book: book.applied(self.name)))
@@ -151,6 +158,14 @@ class Account:
             met = self._read(ledger, lambda book: book.met(self.name))
             found.extend(toxic for what, toxic in met if what == "*")
         return found
+
+    def _taken(self) -> None:
+        """Wait until each file that was sent is taken: nothing but a moment stands between the two."""
+        deadline = time.monotonic() + TAKEN_WITHIN_S
+        while self.files.waiting(self.name):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the drop service took no file of {self.name!r} for {TAKEN_WITHIN_S:.0f} s")
+            time.sleep(LOOK_S)
 
     def _read(self, name: str, ask: Callable[[books.Ledger], list[T]]) -> list[T]:
         path = self.folder / f"{name}.ledger"
