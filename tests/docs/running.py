@@ -26,6 +26,7 @@ class Page:
         self.folder.mkdir()
         self.environment = {**os.environ, "PATH": f"{_commands(folder)}:{os.environ['PATH']}", "COLUMNS": WIDE}
         self.environment["PYTHONPATH"] = str(ROOT / "src")
+        self.environment["TMPDIR"] = str(folder)
         self.ran: set[str] = set()
 
     def run(self, page: str) -> None:

@@ -21,7 +21,7 @@ SQL = named_sql.load("milepost.testing.world", "ledger.sql")
 
 
 class Line(NamedTuple):
-    """One effect that was applied. `at` is in milliseconds since 1970, by the account's own clock."""
+    """One effect that was applied, the `seq`-th of its name. `at` is in ms since 1970, by the account's own clock."""
 
     seq: int
     tool: str

@@ -1,5 +1,6 @@
 -- name: schema
--- What the outside world was asked, and what it did. `applied` is the truth: one row, one effect.
+-- What the outside world was asked, and what it did. `applied` is the truth: one row, one effect. Its `seq` counts what was
+-- applied under one name, so that a receipt is the same again in a fresh account, in whatever order things come.
 CREATE TABLE IF NOT EXISTS requests (
     seq     INTEGER PRIMARY KEY,
     account TEXT NOT NULL,
@@ -10,7 +11,7 @@ CREATE TABLE IF NOT EXISTS requests (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS requests_by_account ON requests (account);
 CREATE TABLE IF NOT EXISTS applied (
-    seq     INTEGER PRIMARY KEY,
+    seq     INTEGER NOT NULL,
     account TEXT NOT NULL,
     kind    TEXT NOT NULL,
     tool    TEXT NOT NULL,
@@ -38,18 +39,19 @@ INSERT INTO requests (account, what, key, attempt, at) VALUES (?, ?, ?, ?, ?);
 SELECT what, key, attempt, at FROM requests WHERE account = ? ORDER BY seq;
 
 -- name: apply
-INSERT INTO applied (account, kind, tool, name, key, attempt, at, args) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO applied (account, kind, tool, name, key, attempt, at, args, seq)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1 + count(*) FROM applied WHERE account = ?1 AND kind = ?2 AND tool = ?3 AND name = ?4
 RETURNING seq, tool, name, key, attempt, at, args;
 
 -- name: applied
-SELECT seq, tool, name, key, attempt, at, args FROM applied WHERE account = ? ORDER BY seq;
+SELECT seq, tool, name, key, attempt, at, args FROM applied WHERE account = ? ORDER BY rowid;
 
 -- name: of_key
-SELECT seq, tool, name, key, attempt, at, args FROM applied WHERE account = ? AND tool = ? AND key = ? ORDER BY seq;
+SELECT seq, tool, name, key, attempt, at, args FROM applied WHERE account = ? AND tool = ? AND key = ? ORDER BY rowid;
 
 -- name: of_name
 SELECT seq, tool, name, key, attempt, at, args FROM applied
-WHERE account = ? AND kind = ? AND tool = ? AND name = ? AND at <= ? ORDER BY seq;
+WHERE account = ? AND kind = ? AND tool = ? AND name = ? AND at <= ? ORDER BY rowid;
 
 -- name: add_met
 INSERT INTO met (account, what, toxic, at) VALUES (?, ?, ?, ?);
