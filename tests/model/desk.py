@@ -22,6 +22,7 @@ from milepost.core.outcome import Ask
 from milepost.definitions.tools import Tool
 from milepost.errors import Denied, EpochLost, IllegalOutcome, MilepostError, StepFailed
 from milepost.runtime import boundaries, driver, effects, reconcile
+from milepost.runtime.branch import ToolStep
 from milepost.runtime.engine import Engine
 from milepost.runtime.session import Session
 from milepost.stores.api import Append, Head, OnceRow, OnceTaken, Post, Switch, SwitchedOff
@@ -205,7 +206,8 @@ class Steps:
         self.tool = declared(self.provider, reconciles=reconciles, **options)
         self._records = records
         self._lease_ms = lease_ms
-        self._asked = reconcile.Asking(self.tool, self.tool.arguments.bind(("o-1",), {}), STEP, PATH)
+        no_branch: Any = None
+        self._asked = ToolStep(no_branch, self.tool, self.tool.arguments.bind(("o-1",), {}), STEP, PATH)
         self._known: dict[tuple[Any, ...], Thought] = {}
         self.appends: dict[Put, Append] = {}  # as the session made them, with all that the model leaves out
 

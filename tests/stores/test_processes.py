@@ -92,7 +92,7 @@ def test_what_a_process_said_was_durable_is_there_after_it_was_killed(stores: Sq
         go(started, 1_000)
         said = [hear(started) for _ in range(40)]
         started.kill()
-        said += [line.strip() for line in started.communicate()[0].splitlines() if line.strip().startswith("wrote")]
+        said += [line.strip() for line in started.stdout or () if line.strip().startswith("wrote")]
 
     last = int(said[-1].split()[1])
     bodies, head = chain_of(stores.path, "a1")

@@ -66,4 +66,5 @@ def missing_scopes(authority: Granted, needed: Iterable[str], now: int) -> tuple
     """Return the scopes that are needed and not held; all of them once the authority has expired."""
     if authority.expires_at is not None and now >= authority.expires_at:
         return tuple(sorted(needed))
-    return tuple(sorted(set(needed).difference(authority.scopes)))
+    missing = set(needed).difference(authority.scopes)
+    return tuple(sorted(missing)) if missing else ()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Amounts = dict[str, Decimal]
+NOTHING = Decimal(0)
 
 
 def amounts(of: Mapping[str, Decimal | int] | None) -> Amounts:
@@ -41,8 +42,10 @@ class Ledger:
 
     def left(self, unit: str) -> Decimal:
         """Return what may still be reserved of a unit."""
-        held = sum((cost.get(unit, Decimal(0)) for cost in self.reserved.values()), Decimal(0))
-        return self.granted.get(unit, Decimal(0)) - self.spent.get(unit, Decimal(0)) - held
+        left = self.granted.get(unit, NOTHING) - self.spent.get(unit, NOTHING)
+        for cost in self.reserved.values():
+            left -= cost.get(unit, NOTHING)
+        return left
 
     def short(self, cost: Amounts) -> Amounts:
         """Return, per unit, how much is missing for this cost; empty when all of it may be reserved."""
@@ -52,7 +55,7 @@ class Ledger:
     def grant(self, more: Amounts) -> None:
         """Raise the ceiling."""
         for unit, amount in more.items():
-            self.granted[unit] = self.granted.get(unit, Decimal(0)) + amount
+            self.granted[unit] = self.granted.get(unit, NOTHING) + amount
 
     def reserve(self, step: str, cost: Amounts) -> None:
         """Hold the cost for a step. Holding again for the same step replaces, it does not add."""
@@ -64,4 +67,4 @@ class Ledger:
         held = self.reserved.pop(step, {})
         for unit, amount in (held if spent is None else spent).items():
             if amount:
-                self.spent[unit] = self.spent.get(unit, Decimal(0)) + amount
+                self.spent[unit] = self.spent.get(unit, NOTHING) + amount

@@ -22,8 +22,8 @@ _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 def too_deep(data: bytes, levels: int = LEVELS_MAX) -> bool:
     """Tell whether well-formed JSON is nested more than `levels` deep."""
-    if data.count(b"[") + data.count(b"{") <= levels:
-        return False
+    if len(data) <= 2 * levels or data.count(b"[") + data.count(b"{") <= levels:
+        return False  # too short for two brackets a level, or too few that open
     if _within(data, levels):
         return False
     return not _within(_TEXT.sub(b"", data), levels)

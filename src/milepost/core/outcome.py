@@ -25,7 +25,7 @@ conflict, which holds the tool and calls a person.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -90,8 +90,7 @@ class Facts(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, gc=False):
     """One try of an effect. `quiet_at` is fixed once; `settled` says how this try alone was proven to have ended."""
 
     number: int
@@ -103,13 +102,12 @@ class Attempt:
     settled: Literal["", "not_sent", "rejected", "absent", "person", "returned"] = ""
 
 
-@dataclass(slots=True)
-class Doubt:
+class Doubt(msgspec.Struct, gc=False):
     """What is known about an effect in doubt: its attempts and the answers so far."""
 
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = []
     asks: int = 0
-    absences: list[int] = field(default_factory=list)
+    absences: list[int] = []
     ask_at: int = 0
     person: str = ""
 

@@ -1,18 +1,18 @@
-"""The recorded calls of a segment, as the state holds them: one record a step."""
+"""The recorded calls of a segment, as the state holds them: one record a step.
+
+Effects are kept by the thousand and never in a cycle, so the collector of cycles need not follow them (`gc=False`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+
+import msgspec
 
 from milepost.core.outcome import Doubt, Outcome
 
-if TYPE_CHECKING:
-    import msgspec
 
-
-@dataclass(slots=True)
-class Effect:
+class Effect(msgspec.Struct, gc=False):
     """A step that acts on the outside world, or a read that costs money."""
 
     step: str
@@ -25,7 +25,7 @@ class Effect:
     key: str
     once: str | None = None
     outcome: Outcome = "not_started"
-    doubt: Doubt = field(default_factory=Doubt)
+    doubt: Doubt = msgspec.field(default_factory=Doubt)
     result: msgspec.Raw | None = None
     why: str = ""
     reason: str = ""
@@ -34,7 +34,7 @@ class Effect:
     by: str = ""
     external: str | None = None
     approval: str | None = None
-    credentials: dict[str, str] = field(default_factory=dict)
+    credentials: dict[str, str] = {}
     contradicted: bool = False
     verify_from: int | None = None
 
@@ -49,8 +49,7 @@ class Effect:
         return self.outcome in {"started", "unknown"}
 
 
-@dataclass(slots=True)
-class Read:
+class Read(msgspec.Struct, gc=False):
     """A free read: returned, failed, retrying or cancelled."""
 
     path: str

@@ -56,9 +56,9 @@ class Bound:
         """
         arguments = self._arguments
         kept = self._fresh()
-        given = [getattr(kept, name) for name in arguments.positional]
         if not arguments.keyword_only:
-            return fn(*leading, *given)
+            return fn(*leading, *msgspec.structs.astuple(kept))
+        given = [getattr(kept, name) for name in arguments.positional]
         return fn(*leading, *given, **{name: getattr(kept, name) for name in arguments.keyword_only})
 
     def _fresh(self) -> Any:

@@ -26,6 +26,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 _ASK_AGAIN = "30s"
+_AMOUNTS = (int, Decimal)
 
 
 class Step(Awaitable[R_co], Generic[R_co]):
@@ -113,7 +114,7 @@ def amounts(given: Any, what: str) -> dict[str, Decimal]:
     """Return amounts per unit as Decimals. Raises InvalidValue for floats, which do not add up, and below zero."""
     checked = {}
     for unit, amount in dict(given).items():
-        if isinstance(amount, bool) or not isinstance(amount, int | Decimal):
+        if isinstance(amount, bool) or not isinstance(amount, _AMOUNTS):
             raise InvalidValue(
                 f"{what}[{unit!r}]", f"{amount!r} is no int or Decimal, and other numbers do not add up exactly"
             )

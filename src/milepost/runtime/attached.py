@@ -120,7 +120,7 @@ class HostRun(SegmentRun, AttachedRun):
     async def _perform(self, step: ToolStep) -> Any:
         session = self._session
         try:
-            value = await self.branch.perform_step(self.branch, step)
+            value = await self.branch.perform(self.branch, step)
         except MustWait as wait:
             await session.durable()
             return wait.waiting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from milepost.definitions.call import CURRENT, Call, CallScope
@@ -11,6 +12,9 @@ from milepost.runtime.threads import Astray
 
 if TYPE_CHECKING:
     from milepost.runtime.session import Session
+
+
+_scope_of = cache(CallScope)
 
 
 class TimedOut(Exception):
@@ -40,7 +44,7 @@ async def attempt_call(session: Session, step: Any, call: Call | None) -> Any:
     deadline = engine.deadlines.set(tool.timeout_ms / 1000)
     cancels = deadline.task.cancelling()
     before = CURRENT.get()
-    CURRENT.set(CallScope(tool.name))
+    CURRENT.set(_scope_of(tool.name))
     try:
         if tool.is_async:
             return await step.bound.call(tool.fn, *leading)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core import entries as e
@@ -34,7 +35,7 @@ NAME_OF = {"Value": "a recorded value", "Sleep": "a sleep", "Receive": "a wait f
 class ToolStep(Step[Any]):
     """One call of a tool that has its place."""
 
-    __slots__ = ("awaited", "bound", "branch", "id", "path", "tool")
+    __slots__ = ("awaited", "bound", "branch", "cost", "id", "path", "tool")
 
     def __init__(self, branch: Branch, tool: Tool[..., Any], bound: Bound, id_: str, path: str) -> None:
         self.branch = branch
@@ -42,21 +43,22 @@ class ToolStep(Step[Any]):
         self.bound = bound
         self.id = id_
         self.path = path
+        self.cost: dict[str, Decimal] = {}  # what its next attempt reserves, as the gate found that it may
         self.awaited = False
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self.awaited:
             self.awaited = True
             self.branch.made.pop(self.id, None)
-        return self.branch.perform(self).__await__()
+        return self.branch.perform(self.branch, self).__await__()
 
 
 class Branch:
     """One line of control. It is the caller that `CURRENT` names while its code runs."""
 
-    __slots__ = ("_idle", "closed_by", "counts", "made", "name", "next", "perform_step", "prefix", "session", "task")
+    __slots__ = ("_idle", "closed_by", "counts", "made", "name", "next", "perform", "prefix", "session", "task")
 
-    def __init__(self, session: Session, name: str, perform_step: Callable[[Branch, ToolStep], Awaitable[Any]]) -> None:
+    def __init__(self, session: Session, name: str, perform: Callable[[Branch, ToolStep], Awaitable[Any]]) -> None:
         self.session = session
         self.name = name
         self.task: asyncio.Task[Any] | None = None
@@ -64,7 +66,7 @@ class Branch:
         self.counts: dict[str, int] = {}
         self.made: dict[str, str] = {}
         self.closed_by: str | None = None
-        self.perform_step = perform_step
+        self.perform = perform  # awaits a call: from the record, or for real
         self.prefix = _prefix(session, name)
         self._idle = 0
 
@@ -89,10 +91,6 @@ class Branch:
         index = self.next
         self.next = index + 1
         return f"{self.name}:{index}"
-
-    def perform(self, step: ToolStep) -> Awaitable[Any]:
-        """Await the call: from the record, or for real."""
-        return self.perform_step(self, step)
 
     # ------------------------------------------------------------ the record at a place
 
@@ -186,7 +184,7 @@ class Branch:
     def arm(self, name: str) -> Branch:
         """Return a branch below this one."""
         full = f"{self.name}/{name}" if self.name else name
-        return Branch(self.session, full, self.perform_step)
+        return Branch(self.session, full, self.perform)
 
     def spawn(self, branch: Branch, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
         """Run `work` as an arm: a task whose calls take places in `branch`."""

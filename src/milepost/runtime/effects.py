@@ -97,7 +97,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     number = 1 if effect is None else effect.attempt + 1
     undo = gates.before_start(session, step.id)
     entry = _started(session, step, effect, number)
-    once = _identity(session, step, effect)
+    once = _identity(session, step, entry)
     lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
     started = session.queue(entry, once=once, scopes=gates.scopes(session, tool), lease=lease)
     try:
@@ -122,27 +122,27 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     await send(session, step, recorded, number, inside=branch, lapses=lapses)
 
 
-def _identity(session: Session, step: ToolStep, effect: Effect | None) -> Once | None:
+def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
     """Return the business identity to claim: with the first attempt, and never again."""
-    if not step.tool.once or (effect is not None and effect.attempt):
+    if not step.tool.once or started.attempt > 1:
         return None
-    value = step.tool.once_of(step.bound) or ""
+    plan = started.plan
+    value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
     return Once(session.tenant, step.tool.name, value, step.id, step.bound.digest)
 
 
 def _started(session: Session, step: ToolStep, effect: Effect | None, number: int) -> e.EffectStarted:
     now = session.engine.clock.now()
     approval = gates.approval_for(session, step)
-    cost = step.tool.cost_of(step.bound) if step.tool.costed else {}
     return e.EffectStarted(
         at=now,
         step=step.id,
         attempt=number,
         epoch=session.head.epoch,
         deadline=now + step.tool.timeout_ms,
-        plan=gates.planned(session, step) if effect is None else None,
+        plan=gates.planned(session, step, now) if effect is None else None,
         resend=effect is not None and effect.outcome == "unknown",
-        reserve=cost if gates.pays(session, step, effect) else {},
+        reserve=step.cost,
         approval=approval if effect is None or effect.approval is None else None,
     )
 
@@ -214,7 +214,7 @@ async def send(
         # Where somebody took the run, this append is refused, and what it says goes to the inbox. Where nobody did, the
         # run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
         why = "the lease had lapsed before it was sent"
-    elif any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1]):
+    elif number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1]):
         why = "" if may_resend(tool.facts, effect.doubt.attempts, now) else "its key may have expired by now"
     if why:
         _unsent(session, effect, number, why)
@@ -354,7 +354,8 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     settled: list[OnceSettled] = []
     done: list[e.Entry] = []
     chunks: dict[str, bytes] = {}
-    once = _identity(session, step, effect)
+    started = _started(session, step, effect, number)
+    once = _identity(session, step, started)
 
     def work(tx: Any) -> list[bytes]:
         raw, chunk = session.stow(tool.result.write(step.bound.call(tool.fn, tx)))
@@ -365,7 +366,6 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
             settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", bytes(raw), step.id))
         return [encode(confirmed)]
 
-    started = _started(session, step, effect, number)
     future = session.queue(
         started,
         once=once,

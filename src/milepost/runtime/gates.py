@@ -60,11 +60,11 @@ def certain(work: Callable[[Any], list[bytes]]) -> Callable[[Any], list[bytes]]:
     return guarded
 
 
-def planned(session: Session, step: ToolStep) -> e.EffectPlanned:
+def planned(session: Session, step: ToolStep, now: int) -> e.EffectPlanned:
     """Return the plan of an effect: what will be sent, under which key, fixed before the first attempt."""
     tool, state = step.tool, session.state
     return e.EffectPlanned(
-        at=session.engine.clock.now(),
+        at=now,
         step=step.id,
         path=step.path,
         tool=tool.name,
@@ -79,7 +79,11 @@ def planned(session: Session, step: ToolStep) -> e.EffectPlanned:
 
 def scopes(session: Session, tool: Tool[..., Any]) -> tuple[str, ...]:
     """Return the scopes whose switches stop this tool in this run."""
-    return ("all", f"tool:{tool.name}", f"workflow:{session.about.workflow}", f"tenant:{session.tenant}")
+    known = session.scopes.get(tool.name)
+    if known is None:
+        known = ("all", f"tool:{tool.name}", f"workflow:{session.about.workflow}", f"tenant:{session.tenant}")
+        session.scopes[tool.name] = known
+    return known
 
 
 def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | None:
@@ -101,8 +105,9 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | N
         if approval is None or not approval.permits(tool.version, step.bound.digest):
             id_ = approval_of(session, step)
             return Waiting("approval", None, f"milepost approve {id_}, or milepost deny {id_} --why …")
-    if tool.costed and pays(session, step, effect):
-        short = session.state.ledger.short(tool.cost_of(step.bound))
+    step.cost = tool.cost_of(step.bound) if tool.costed and pays(session, step, effect) else {}
+    if step.cost:
+        short = session.state.ledger.short(step.cost)
         if short:
             needs = " ".join(f"--budget {unit}={gap.normalize():f}" for unit, gap in short.items())
             return Waiting("budget", None, f"milepost grant {session.run_id} {needs}")
@@ -134,7 +139,7 @@ def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiti
     entries: list[e.Entry] = []
     rows = []
     if effect is None:
-        entries.append(planned(session, step))
+        entries.append(planned(session, step, session.engine.clock.now()))
     if waiting.reason == "approval":
         id_ = approval_of(session, step)
         if id_ not in session.state.approvals:

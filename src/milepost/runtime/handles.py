@@ -57,7 +57,8 @@ class RunHandle(Handle[R]):
                 return row
             if self._engine.writer.failed is not None:
                 raise self._engine.writer.failed
-            await asyncio.wait([watching], timeout=pause)
+            held = self.id in self._engine.sessions  # here, where resting is told at once
+            await asyncio.wait([watching], timeout=POLL_MOST_S if held else pause)
             pause = min(POLL_MOST_S, pause * 1.5)
 
     async def _value(self, row: RunRow) -> R:

@@ -70,6 +70,7 @@ class Session:
         self.run_id = head.run_id
         self.attached = about.attached
         self.tenant = about.authority.tenant or ""
+        self.scopes: dict[str, tuple[str, ...]] = {}
         self.dropped: Exception | None = None
         self.fatal: Exception | None = None
         self.draining = False

@@ -115,7 +115,7 @@ class Deadlines:
     def set(self, seconds: float) -> Deadline:
         """Cancel the current task after this long, unless it is dropped before."""
         loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
+        task = asyncio.current_task(loop)
         assert task is not None
         deadline = Deadline(task, loop.time() + seconds)
         self._open.add(deadline)

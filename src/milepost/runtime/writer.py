@@ -57,6 +57,7 @@ class Writer:
         self._lazy: asyncio.TimerHandle | None = None
         self._urgent = False
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.failed: Exception | None = None
         self.on_failed: Callable[[Exception], None] | None = None
@@ -67,7 +68,8 @@ class Writer:
 
     def open(self) -> None:
         """Start writing."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="milepost-writer")
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="milepost-writer")
 
     async def close(self) -> None:
         """Write what is queued, then stop."""
@@ -98,7 +100,11 @@ class Writer:
         """
         if self.failed is not None:
             raise self.failed
-        future = Durable()
+        if self._task is not None and self._task.done():
+            # Code that kept its cancellation to itself may end after that; what it asks for can never be answered.
+            why = "this process has closed the store already, so nothing more is written. Start it again."
+            raise StoreError(why)
+        future = Durable(loop=self._loop)
         self._queue.append((operation, future, None))
         if alone and not self._committing and self._in_a_row < IN_A_ROW:
             self._in_a_row += 1

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from milepost.errors import MilepostError
 
 
@@ -40,8 +42,7 @@ class Status:
     why: str | None = None
 
 
-@dataclass(slots=True)
-class EffectRow:
+class EffectRow(msgspec.Struct, gc=False):
     """The projection of one effect that is not settled; `outcome` None removes it."""
 
     step: str
@@ -55,8 +56,7 @@ class EffectRow:
     person: str | None = None
 
 
-@dataclass(slots=True)
-class Once:
+class Once(msgspec.Struct, gc=False):
     """A business identity that no other run may start the tool for."""
 
     tenant: str
@@ -66,8 +66,7 @@ class Once:
     digest: str
 
 
-@dataclass(slots=True)
-class OnceSettled:
+class OnceSettled(msgspec.Struct, gc=False):
     """What became of a claimed identity: `outcome` None releases it. `step`, where given, must have claimed it."""
 
     tenant: str
@@ -150,8 +149,7 @@ class Post:
     at: int
 
 
-@dataclass(slots=True)
-class Append:
+class Append(msgspec.Struct):
     """Entries of one run with all that is written beside them. Refused with EpochLost, SwitchedOff or OnceTaken.
 
     `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the

@@ -29,6 +29,7 @@ MIGRATIONS = known("milepost.stores.sqlite.migrations")
 OLDEST_SAFE = (3, 51, 3)
 BUSY_MS = 10_000
 LOG_BYTES = 16 * 1024 * 1024
+CHECKPOINT_PAGES = 4_000  # as many as the extended log holds: a page that changes often is copied back less often
 STORE_MODE = 0o600
 
 
@@ -85,11 +86,18 @@ def connect(place: str, *, create: bool) -> apsw.Connection:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, STORE_MODE))
     with named_errors(place):
         connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE)
-        connection.set_busy_timeout(BUSY_MS)
+        _steady(connection)
         if not create:
             _expect_store(connection, place)
         _settle(connection, place)
     return connection
+
+
+def _steady(connection: apsw.Connection) -> None:
+    connection.set_busy_timeout(BUSY_MS)
+    # A plan does not depend on the values that are bound: else SQLite prepares some statements anew for each of them,
+    # which takes longer than what they do.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 def _expect_store(connection: apsw.Connection, place: str) -> None:
@@ -106,6 +114,7 @@ def _settle(connection: apsw.Connection, place: str) -> None:
         raise StoreError(why)
     for pragma in ("synchronous = FULL", "foreign_keys = ON", "trusted_schema = OFF", "cell_size_check = ON"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
     connection.execute("PRAGMA fullfsync = ON").fetchall()
     connection.execute("PRAGMA checkpoint_fullfsync = ON").fetchall()
     if _one(connection, "PRAGMA synchronous") != 2:  # noqa: PLR2004  2 is FULL
@@ -117,7 +126,7 @@ def read_only(place: str) -> apsw.Connection:
     """Open a second connection that only reads."""
     with named_errors(place):
         connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE)
-        connection.set_busy_timeout(BUSY_MS)
+        _steady(connection)
         connection.execute("PRAGMA query_only = ON").fetchall()
     return connection
 

@@ -28,7 +28,7 @@ SELECT body FROM mp_chunks WHERE run = ? AND digest = ?;
 
 -- A step of a later visit of the segment has the same name and may be another tool's.
 -- name: put_effect
-INSERT INTO mp_effects (run, step, path, tool, effect, outcome, attempt, started_at, why, person)
+INSERT INTO mp_effects (run, step, outcome, path, tool, effect, attempt, started_at, why, person)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run, step) DO UPDATE SET
     path = excluded.path, tool = excluded.tool, effect = excluded.effect, outcome = excluded.outcome,

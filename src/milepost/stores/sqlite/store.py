@@ -120,7 +120,7 @@ class SqliteStore:
         writer.execute("BEGIN IMMEDIATE").fetchall()
         try:
             batch = Batch(writer, self.id, refused)
-            if all(type(operation) is Append for operation in operations):
+            if {*map(type, operations)} == {Append}:
                 try:
                     batch.together(cast("Sequence[Append]", operations))
                 except Recount:

@@ -11,7 +11,10 @@ nothing queued behind it. Heads in memory change only after the commit succeeded
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import astuple
 
 from milepost.core import append as rules
 from milepost.core.chain import genesis, link
@@ -30,6 +33,7 @@ from milepost.stores.api import (
     Kill,
     Killed,
     NewRun,
+    Once,
     OnceRow,
     OnceTaken,
     Operation,
@@ -108,8 +112,8 @@ class Batch:
         for append in appends:
             self._gather(append, rows)
         self._write(rows, count=True)
-        if any(append.once is not None for append in appends):
-            self._claim_identities([append for append in appends if append.once is not None])
+        self._claim_identities(appends)
+        self._settle_identities(appends)
         try:
             for append in appends:
                 self._beside(append)
@@ -126,28 +130,14 @@ class Batch:
         self._project(append, rows)
 
     def _project(self, append: Append, rows: Rows) -> None:
-        for digest, body in (append.chunks or {}).items():
-            rows.chunks.append((append.head.run, digest, body))
+        run = append.head.run
+        if append.chunks:
+            rows.chunks.extend((run, digest, body) for digest, body in append.chunks.items())
         for effect in append.effects:
-            rows.effects[append.head.run, effect.step] = (
-                None
-                if effect.outcome is None
-                else (
-                    append.head.run,
-                    effect.step,
-                    effect.path,
-                    effect.tool,
-                    effect.effect,
-                    effect.outcome,
-                    effect.attempt,
-                    effect.started_at,
-                    effect.why,
-                    effect.person,
-                )
-            )
+            rows.effects[run, effect.step] = None if effect.outcome is None else (run, *astuple(effect))
         if append.status is not None:
             s = append.status
-            rows.status[append.head.run] = (s.status, s.reason, s.until, s.ask, s.why, s.at, append.head.run)
+            rows.status[run] = (s.status, s.reason, s.until, s.ask, s.why, s.at, run)
 
     def _number(self, append: Append, entries: Sequence[bytes], rows: Rows) -> Moved:
         head, run = append.head, append.head.run
@@ -193,25 +183,28 @@ class Batch:
             run(SQL["put_status"], rows.status.values())
 
     def _claim_identities(self, appends: Sequence[Append]) -> None:
-        claims = []
-        for append in appends:
-            once = append.once
-            assert once is not None
-            claims.append((once.tenant, once.tool, once.value, append.head.run, once.step, once.digest))
+        claims = [_claim_of(append, append.once) for append in appends if append.once is not None]
+        if not claims:
+            return
         before = self.connection.total_changes()
         self.connection.executemany(SQL["claim_once"], claims)
         if self.connection.total_changes() - before != len(claims):
             raise Recount
 
+    def _settle_identities(self, appends: Sequence[Append]) -> None:
+        """Write what became of identities, in the order in which it was said: neighbours of one kind together."""
+        said = [(append.head.run, settled) for append in appends for settled in append.once_settled]
+        for released, some in groupby(said, lambda one: one[1].outcome is None):
+            if released:
+                keys = [(s.tenant, s.tool, s.value, run, s.step) for run, s in some]
+                self.connection.executemany(SQL["release_once"], keys)
+            else:
+                rows = [(s.outcome, s.result, s.tenant, s.tool, s.value, run, s.step) for run, s in some]
+                self.connection.executemany(SQL["settle_once"], rows)
+
     def _beside(self, append: Append) -> None:
         run = self.connection.executemany
         head = append.head
-        for settled in append.once_settled:
-            key = (settled.tenant, settled.tool, settled.value, head.run, settled.step)
-            if settled.outcome is None:
-                run(SQL["release_once"], [key])
-            else:
-                run(SQL["settle_once"], [(settled.outcome, settled.result, *key)])
         for row in append.approvals:
             shown = (row.id, head.run, row.step, row.path, row.tool, row.args, row.asked_at, row.verdict)
             run(SQL["put_approval"], [shown])
@@ -304,6 +297,7 @@ class Batch:
             self._claim_identity(append)
         self._write(rows, count=False)
         self._switch(append)
+        self._settle_identities([append])
         self._beside(append)
         self.moved.update(rows.heads)
 
@@ -341,8 +335,7 @@ class Batch:
         row = self._row("once_of", once.tenant, once.tool, once.value)
         if rules.identity_taken(row):
             raise OnceTaken(OnceRow(*row))
-        claim = (once.tenant, once.tool, once.value, append.head.run, once.step, once.digest)
-        self.connection.execute(SQL["claim_once"], claim).fetchall()
+        self.connection.execute(SQL["claim_once"], _claim_of(append, once)).fetchall()
 
     @property
     def switches(self) -> dict[str, Switch]:
@@ -472,6 +465,10 @@ class Batch:
         if run is None:
             raise UnknownRun(run_id)
         return cast("int", run)
+
+
+def _claim_of(append: Append, once: Once) -> tuple[Any, ...]:
+    return (once.tenant, once.tool, once.value, append.head.run, once.step, once.digest)
 
 
 def _after(moved: Moved) -> Moved:
