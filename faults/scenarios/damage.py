@@ -63,8 +63,7 @@ def changed_behind_its_back(stage: Stage) -> None:
         stage.result.must(not others, f"{what}: {others[:2]}")
         return
     # What is not noticed lies where recovery does not look: in free space, or in the history of segments that ended.
-    # Then
-    # the run must be as if nothing had been, and `milepost verify` must see what there is to be seen.
+    # Then the run must be as if nothing had been, and `milepost verify` must see what there is to be seen.
     right = how(ended) == "done" and said(ended)["result"] == TWENTY and once_each(stage)
     stage.result.must(right, f"{what}, not noticed, and it ended with {how(ended)}: {broken[:2]}")
     seen = not broken or any(violation.rule == "damaged" for violation in broken)

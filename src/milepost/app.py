@@ -57,8 +57,7 @@ class App:
     """A store, and the workflows and tools that this program knows. Opens nothing until it is entered.
 
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
-    the
-    one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
+    the one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
     """
 
     def __init__(
@@ -217,8 +216,7 @@ class App:
         """Start a run, or find the one that `key` names, drive it and its children here, and return its result.
 
         Waits for time, signals, breakers and reconciliation. Raises NeedsPerson, with the commands to type, where only
-        a
-        person helps; RunFailed, RunCancelled, RunKilled or RunBlocked where it ended otherwise; TookTooLong after
+        a person helps; RunFailed, RunCancelled, RunKilled or RunBlocked where it ended otherwise; TookTooLong after
         `timeout`; StartConflict for a key with other input. Call it from plain code, not inside an event loop.
         """
         return asyncio.run(self._run(workflow, input, timeout, options))
@@ -293,8 +291,7 @@ class App:
         """Start a run durably and return its handle. With a `key`, the same key and input give the same run.
 
         Raises StartConflict for a key that was used with other input or another workflow, InvalidValue for an input
-        that
-        cannot be stored or a budget that is no amount, UnknownWorkflow for one that this app does not register.
+        that cannot be stored or a budget that is no amount, UnknownWorkflow for one that this app does not register.
         """
         engine = self._need_engine()
         if engine.workflows.get(workflow.name) is not workflow:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.tidy.repository import python_files, text, tree
 
-FOLDERS = ("src", "tests", "benchmarks", "evaluation", "faults", "examples")
+FOLDERS = ("src", "tests", "benchmarks", "evaluation", "faults", "mutation", "examples")
 FILE_LINES = 500
 FUNCTION_LINES = 60
 

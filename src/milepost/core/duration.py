@@ -20,8 +20,7 @@ def parse_ms(span: Duration) -> int:
     """Return the span in whole milliseconds.
 
     Raises ValueError for a text that is no span (the message shows how to write one), and for what is negative or
-    longer
-    than a thousand years.
+    longer than a thousand years.
     """
     if isinstance(span, timedelta):
         ms = span // timedelta(milliseconds=1)

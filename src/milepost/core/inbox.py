@@ -3,11 +3,9 @@
 A message that cannot be applied is answered with MessageRefused, so that nothing that was said is lost.
 
 Late evidence is the subtle one. Where it speaks of an attempt that nobody has settled, it settles it. Where it says
-that
-an attempt returned which was settled as *not* having happened, the record is contradicted, whatever came of the effect
-since: the run blocks, and neither `retry` nor anything automatic starts that effect again. Only a person who says what
-is
-true of exactly this effect (`resolve`) lifts it.
+that an attempt returned which was settled as *not* having happened, the record is contradicted, whatever came of the
+effect since: the run blocks, and neither `retry` nor anything automatic starts that effect again. Only a person who
+says what is true of exactly this effect (`resolve`) lifts it.
 """
 
 from __future__ import annotations

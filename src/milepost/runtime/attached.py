@@ -1,8 +1,7 @@
 """An attached run: its control flow lives in a host, and each effect is named by the host's own id.
 
-The host says what to do and when; the record says what has been done. A recorded id gives its recorded outcome. A
-*new* id
-whose tool and arguments equal an earlier effect parks: the host has probably forgotten, and only the tool's author
+The host says what to do and when; the record says what has been done. A recorded id gives its recorded outcome. A *new*
+id whose tool and arguments equal an earlier effect parks: the host has probably forgotten, and only the tool's author
 (`repeatable=True`) or a person may say otherwise. Every return is an output, so it is durable first.
 """
 

@@ -1,10 +1,8 @@
 """Entering a segment and what may end it: a boundary, a rest, a failure, a stop.
 
 A boundary is written only when the segment has returned, every recorded effect was claimed, every effect is settled,
-what
-was sent again has been asked about once more, and the completion condition holds. It is one entry with everything
-recovery
-needs; a crash before it re-enters the segment, a crash after it enters the next one.
+what was sent again has been asked about once more, and the completion condition holds. It is one entry with everything
+recovery needs; a crash before it re-enters the segment, a crash after it enters the next one.
 """
 
 from __future__ import annotations
@@ -90,8 +88,7 @@ async def _inside(session: Session, segment: Segment[Any, Any], value: Any) -> t
     """Run the segment in the driver's own task; return its root branch, and what it returned or raised.
 
     Unloading cancels this task from a callback, so that a cancellation that is ours is told from one that is not, and
-    none
-    is left behind to hit the driver at its next await.
+    none is left behind to hit the driver at its next await.
     """
     session.unloading, session.fatal = False, None
     session.busy, session.barriered = 1, 0

@@ -1,10 +1,9 @@
 """Branches: the lines of control inside a segment, and the identity of every call that they make.
 
 A call takes its place, (branch, index), when it is made, not when it is awaited: so `asyncio.gather(charge(a),
-charge(b))` is
-as good as `run.gather(…)`, and what decides the place is the code, never the timing. Each arm of `gather` or `map` is
-a task
-with a branch of its own; a call made in any other task would depend on timing, and is refused (StrayTask).
+charge(b))` is as good as `run.gather(…)`, and what decides the place is the code, never the timing. Each arm of
+`gather` or `map` is a task with a branch of its own; a call made in any other task would depend on timing, and is
+refused (StrayTask).
 
 On re-entry the segment runs from its first line. A call at a recorded place must be the recorded call, else the run has
 diverged. And no new effect is sent until every recorded effect has been claimed by a call: code that changed under a

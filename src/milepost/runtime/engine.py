@@ -1,10 +1,8 @@
 """What all runs of a process share: the store, the writer, the clock, the worker's identity and its lease.
 
-The lease is renewed from a thread, so that a blocked event loop does not lose it. Runs are taken over from workers
-that are
-proven dead by their lock file, at once, or whose lease lapsed. A store that failed stops everything here: no session
-may go
-on, since nobody knows what was written.
+The lease is renewed from a thread, so that a blocked event loop does not lose it. Runs are taken over from workers that
+are proven dead by their lock file, at once, or whose lease lapsed. A store that failed stops everything here: no
+session may go on, since nobody knows what was written.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """What must hold before an attempt, asked at the edge; and how a step waits where it does not.
 
 Deny by default. What is missing is never raised into the step's siblings: the step is recorded as not started, the
-branch
-rests, and the waiting says what to type. Listing, scopes, approval and money are looked at here; switches, the epoch
-and
-identities inside the transaction that writes `started`.
+branch rests, and the waiting says what to type. Listing, scopes, approval and money are looked at here; switches, the
+epoch and identities inside the transaction that writes `started`.
 """
 
 from __future__ import annotations

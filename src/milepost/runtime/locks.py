@@ -1,13 +1,12 @@
 """Lock files: how one machine knows at once that a worker is dead.
 
-Every process that drives runs holds a POSIX record lock on a file of its own beside the store. The kernel drops it
-when the
-process ends, however it ends; a forked child does not inherit it (flock would be kept alive by one).
+Every process that drives runs holds a POSIX record lock on a file of its own beside the store. The kernel drops it when
+the process ends, however it ends; a forked child does not inherit it (flock would be kept alive by one).
 
-Two rules of record locks shape this module. They never conflict inside one process, so a process must not ask about
-its own
-files. And closing *any* descriptor of a file drops all locks of the process on it, so a file is opened once, here, and
-nowhere else; a descriptor for asking about another process is opened and closed freely, since we hold no lock there.
+Two rules of record locks shape this module. They never conflict inside one process, so a process must not ask about its
+own files. And closing *any* descriptor of a file drops all locks of the process on it, so a file is opened once, here,
+and nowhere else; a descriptor for asking about another process is opened and closed freely, since we hold no lock
+there.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Settling what nobody knows: asks, resends, and the moment when only a person helps.
 
 One settler at a time works on an effect. It does what `next_move` allows now, and ends when nothing may be done before
-a
-moment or an event; `settle_due` starts it again then. Every finding is recorded with its evidence before anything
-follows
-from it. An exception in a reconciler is *still unknown*: it says nothing about the effect.
+a moment or an event; `settle_due` starts it again then. Every finding is recorded with its evidence before anything
+follows from it. An exception in a reconciler is *still unknown*: it says nothing about the effect.
 """
 
 from __future__ import annotations

@@ -2,12 +2,10 @@
 
 State changes at the moment an entry is queued, not when it is durable: whoever must not act before it is durable awaits
 `durable`. If an append is refused by epoch, or the store fails, the session is *dropped*: nothing more is started, and
-what
-its attempts still see goes to the inbox as evidence.
+what its attempts still see goes to the inbox as evidence.
 
 A segment *unloads* when nothing of it can move: every branch is parked (or joins branches that are), nothing is in
-flight,
-and nothing will be due within a moment. Its task is cancelled; once that begins no step starts.
+flight, and nothing will be due within a moment. Its task is cancelled; once that begins no step starts.
 """
 
 from __future__ import annotations
@@ -116,8 +114,7 @@ class Session:
         """Apply entries and queue them; they are durable before anything that is awaited later.
 
         What is put in a row becomes one append, as long as the writer has not taken it. `saw` is what an attempt saw:
-        if the
-        append is refused because the run was lost meanwhile, it goes to the inbox.
+        if the append is refused because the run was lost meanwhile, it goes to the inbox.
         """
         append = self._append(entries, beside)
         writer = self.engine.writer
@@ -300,8 +297,8 @@ class Session:
         """Unload the segment when nothing of it can move.
 
         A branch that joins arms looks as if it rested until the end of the last arm has reached it, which takes some
-        turns
-        of the loop; so the answer must be the same for a few turns, and there must be something that is waited for.
+        turns of the loop; so the answer must be the same for a few turns, and there must be something that is waited
+        for.
         """
         self._checking -= 1
         if self.busy > 0 or self.inflight > 0 or self.settlers or self._waking or self.unloading:
@@ -420,8 +417,7 @@ class Session:
             until = getattr(move, "until", None)
             return [] if until is None else [until]
         # What may be done now is due now, unless a switch refused it. It may have become so a moment after the last
-        # look:
-        # a run that came to rest without it would never move again.
+        # look: a run that came to rest without it would never move again.
         return [] if self.polls.get(effect.step, 0) > world.now else [world.now]
 
     def rest(self) -> Waiting:

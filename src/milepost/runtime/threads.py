@@ -1,8 +1,7 @@
 """Daemon threads for `def` tools. A thread that hangs must not keep the process alive; what it returns late is kept.
 
 The standard pool joins its threads when the interpreter ends, so a tool that never returns would make a worker that
-never
-exits.
+never exits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Finds runs that can move and drives them, up to a number at once.
 
 A run is taken when it is due and nobody holds it, or when whoever held it is gone. Death of a worker of this machine
-shows
-by its lock file at the next look, without waiting for a lease. Looking is cheap and polled; a start or a message in
-this
-process wakes the worker at once.
+shows by its lock file at the next look, without waiting for a lease. Looking is cheap and polled; a start or a message
+in this process wakes the worker at once.
 """
 
 from __future__ import annotations

@@ -2,16 +2,12 @@
 
 The rule of output commit: a record is awaited only when the outside world is about to see something. `durable` is for
 those (a `started`, an answer to a caller outside); `put` is for everything else. What was put is written with whatever
-is
-awaited next, or after a moment, and always in the order in which it was put: so a `started` that is durable means that
-all
-before it is durable too.
+is awaited next, or after a moment, and always in the order in which it was put: so a `started` that is durable means
+that all before it is durable too.
 
 What may go wrong. A refusal (a lost epoch, a switch, an identity that is taken) concerns one append and goes back to
-its
-caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown:
-everything
-that waits is told so, the writer accepts nothing more, and the process has to reopen and read back.
+its caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown:
+everything that waits is told so, the writer accepts nothing more, and the process has to reopen and read back.
 """
 
 from __future__ import annotations
@@ -95,8 +91,7 @@ class Writer:
         """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal.
 
         `alone` says that nothing else of this process is likely to have something to write: then the commit is made at
-        once,
-        without a turn of the loop, except now and then, so that timers and messages get their turns.
+        once, without a turn of the loop, except now and then, so that timers and messages get their turns.
         """
         if self.failed is not None:
             raise self.failed
@@ -165,8 +160,7 @@ class Writer:
 
     def _late(self) -> None:
         # The timer is left standing when something urgent takes the queue along: cancelling it for each effect costs
-        # more
-        # than a rare commit that is early.
+        # more than a rare commit that is early.
         self._lazy = None
         if self._queue:
             self._hurry()

@@ -1,9 +1,9 @@
 """What the runtime asks of a store, and the rows that cross this floor.
 
 An *operation* is what must be written together. `commit` takes a batch of them, first in, first out, in one
-transaction:
-one that is refused (a lost epoch, a switch, a `once` that is taken) leaves the others as they are. An error of the
-commit itself is raised as StoreFailed, and then nothing is known: the caller stops, reopens and reads back.
+transaction: one that is refused (a lost epoch, a switch, a `once` that is taken) leaves the others as they are. An
+error of the commit itself is raised as StoreFailed, and then nothing is known: the caller stops, reopens and reads
+back.
 """
 
 from __future__ import annotations
@@ -221,8 +221,7 @@ class Kill:
     """Take the epoch of a run and of all its descendants, whoever holds them.
 
     `entry` makes the bytes of RunStopped from the new epoch and the paths that are open; `tell` makes the message for
-    the
-    parent, from its run id. Answered with the (run id, path) pairs that are left unknown.
+    the parent, from its run id. Answered with the (run id, path) pairs that are left unknown.
     """
 
     run_id: str

@@ -36,8 +36,7 @@ class Record:
 
     `unknown` outcomes came up, `reconciled` of them were settled without a person, `held` wait for one. `stuck` names
     the tickets whose runs neither are done nor wait for a person on an effect. `damaged` names the runs that do not
-    verify.
-    `done` maps each kind of effect to the tickets of which the record says that it happened.
+    verify. `done` maps each kind of effect to the tickets of which the record says that it happened.
     """
 
     unknown: int

@@ -171,8 +171,7 @@ def extend_log(connection: apsw.Connection, place: str) -> None:
     """Write the log's file out to its usual size, so that commits overwrite blocks instead of allocating them.
 
     Holding the write lock keeps every other writer out while the file grows; zeros behind the last frame are what
-    SQLite
-    ignores at recovery. Saves a third of a commit's time on file systems that journal allocations.
+    SQLite ignores at recovery. Saves a third of a commit's time on file systems that journal allocations.
     """
     try:
         connection.execute("BEGIN IMMEDIATE").fetchall()

@@ -1,8 +1,7 @@
 """The embedded store. One connection writes, a second one reads what is committed.
 
 Commits run on the event loop's thread: a commit takes less than handing it to another thread and back. Where the disk
-is
-slow and tools are in flight the writer asks for `threaded`, and the loop stays free.
+is slow and tools are in flight the writer asks for `threaded`, and the loop stays free.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 
 Appends are first tried optimistically: all rows are gathered, written with one `executemany` a table, and the counts of
 changed rows are compared with what they must be. Where a count is wrong (a lost epoch, an identity that is taken), or
-where
-an operation needs an answer from the database, the batch is rolled back and redone one operation at a time, each in a
-savepoint, so that one refusal never touches another. Numbers and hashes are given as entries are written: a refusal
-breaks
-nothing queued behind it. Heads in memory change only after the commit succeeded.
+where an operation needs an answer from the database, the batch is rolled back and redone one operation at a time, each
+in a savepoint, so that one refusal never touches another. Numbers and hashes are given as entries are written: a
+refusal breaks nothing queued behind it. Heads in memory change only after the commit succeeded.
 """
 
 from __future__ import annotations
