@@ -44,6 +44,14 @@ def test_the_bound_itself_is_allowed_and_one_level_more_is_not(opening: bytes, c
     assert too_deep(opening * (allowed + 1) + b"1" + closing * (allowed + 1))
 
 
+@pytest.mark.parametrize("text", ["]", "[", "\\]", '"]', '\\"]', "]["])
+def test_brackets_inside_texts_neither_hide_a_level_nor_make_one(text: str) -> None:
+    value = {text: [[1]], "[": text, "]": text}
+
+    assert not too_deep(json.dumps(value).encode(), 3)
+    assert too_deep(json.dumps(value).encode(), 2)
+
+
 def test_a_hundred_thousand_levels_are_refused_without_following_them() -> None:
     assert too_deep(b"[" * 100_000 + b"]" * 100_000)
 
