@@ -46,7 +46,7 @@ def test_the_bound_itself_is_allowed_and_one_level_more_is_not(opening: bytes, c
 
 @pytest.mark.parametrize("text", ["]", "[", "\\]", '"]', '\\"]', "]["])
 def test_brackets_inside_texts_neither_hide_a_level_nor_make_one(text: str) -> None:
-    value = {text: [[1]], "[": text, "]": text}
+    value = {f"{text} ": [[1]], "[": text, "]": text}
 
     assert not too_deep(json.dumps(value).encode(), 3)
     assert too_deep(json.dumps(value).encode(), 2)
