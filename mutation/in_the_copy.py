@@ -1,0 +1,37 @@
+"""A pytest plugin for the copy that mutmut works in: the quick tests of a mutant first, the slow ones only if asked.
+
+Most mutants are killed by any test that reaches them; the slow tests wait for real time and are needed for few. So all
+mutants meet the quick ones, and only those that survive them meet the slow ones. How long a test takes is what mutmut
+measured when it looked which tests reach which function.
+
+mutmut calls a mutated function through two more, so the stack may be three times as deep.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+MEASURED = Path("mutmut-stats.json")
+WHICH = "MUTANTS_MEET"  # "quick" or "slow"; not set: all
+QUICK_S = 0.5
+HANGING_S = 10  # a test that takes so much longer than five times what it took is stopped: its mutant hangs
+
+sys.setrecursionlimit(4 * sys.getrecursionlimit())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the items in order, and leave out those that this run does not ask for."""
+    if not MEASURED.exists():
+        return
+    seconds: dict[str, float] = json.loads(MEASURED.read_text(encoding="utf-8"))["duration_by_test"]
+    items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
+    for item in items:
+        item.add_marker(pytest.mark.timeout(HANGING_S + 5 * seconds.get(item.nodeid, 0.0)))
+    which = os.environ.get(WHICH)
+    if which is not None:
+        wanted = [item for item in items if (seconds.get(item.nodeid, 0.0) < QUICK_S) == (which == "quick")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = wanted

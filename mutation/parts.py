@@ -1,0 +1,70 @@
+"""What is mutated, and which tests are asked.
+
+mutmut finds out by itself which of a part's tests reach a function, and runs only those; all of them run in the process
+that holds the mutant. A test that starts another process would meet the package as it is, and is of no use here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ABOUT_WRITING = (
+    "answers_of_a_lost_run", "children", "once", "resolving", "stopping", "transactional_tools", "writer", "writing",
+)  # fmt: skip
+ABOUT_SENDING = (
+    "answers_of_a_lost_run", "authority", "calling_tools", "costed_reads", "late_returns", "once", "payloads",
+    "reconciling", "refused_after_an_absence", "refused_starts", "resends_under_a_hold", "resolving",
+    "secrets_before_bytes", "sending_again", "stopping", "taken_identities", "transactional_tools", "unkind_code",
+    "what_a_start_says", "what_exceptions_mean",
+)  # fmt: skip
+IN_THIS_PROCESS = ("tests/runtime", "--ignore=tests/runtime/test_workers.py")
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "src/milepost"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Modules below the package, and what pytest is told to choose their tests by."""
+
+    name: str
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def named(tests: Sequence[str]) -> tuple[str, ...]:
+    """Return the files of the runtime's tests with these names."""
+    return tuple(f"tests/runtime/test_{name}.py" for name in tests)
+
+
+PARTS = (
+    Part(
+        "core", tuple(f"core/{file.name}" for file in sorted((ROOT / PACKAGE / "core").glob("*.py"))), ("tests/core",)
+    ),
+    Part("session", ("runtime/session.py",), IN_THIS_PROCESS),
+    Part(
+        "append",
+        ("runtime/writer.py", "stores/sqlite/writing.py"),
+        (
+            "tests/stores",
+            "--ignore=tests/stores/test_failing_disk.py",
+            *named(ABOUT_WRITING),
+        ),
+    ),
+    Part(
+        "send",
+        ("runtime/attempts.py", "runtime/effects.py", "runtime/gates.py"),
+        (*named(ABOUT_SENDING), "tests/model/test_protocol.py"),
+    ),
+)
+
+MODULES = frozenset(module for part in PARTS for module in part.modules)
+
+
+def chosen(modules: Sequence[str]) -> list[Part]:
+    """Return the parts with only these modules left; all of them for none. Raises LookupError for an unknown one."""
+    if unknown := set(modules) - MODULES:
+        msg = f"{', '.join(sorted(unknown))}: mutated are {', '.join(sorted(MODULES))}"
+        raise LookupError(msg)
+    wanted = set(modules) or MODULES
+    left = [Part(part.name, tuple(name for name in part.modules if name in wanted), part.tests) for part in PARTS]
+    return [part for part in left if part.modules]

@@ -1,0 +1,202 @@
+"""A transactional tool: what it writes and what is recorded of it commit together, or neither does."""
+
+from typing import Any
+
+import pytest
+
+import milepost as mp
+from tests.runtime.stage import Stage, names, parked, status_of, until
+
+TABLE = "CREATE TABLE IF NOT EXISTS bookings (customer_order TEXT)"
+
+
+class Booking:
+    """A tool that books an order, after raising what it was told to raise."""
+
+    def __init__(self, *errors: Exception, **options: Any) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+        @mp.tool(name="book", effect="transactional", **options)
+        def book(tx: mp.Tx, order: str) -> str:
+            self.calls += 1
+            tx.execute(TABLE)
+            tx.execute("INSERT INTO bookings VALUES (?)", (order,))
+            if self.errors:
+                raise self.errors.pop(0)
+            return f"booked {order}"
+
+        self.tool = book
+
+    def flow(self) -> mp.Workflow[str, str]:
+        @mp.workflow(version="1", name="flow", tools=[self.tool])
+        async def flow(run: mp.Run, order: str) -> str:
+            return str(await self.tool(order))
+
+        return flow
+
+
+async def effects(app: mp.App, run_id: str) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (line.name, {"at": line.at, **line.fields})
+        for line in await app.inspect.journal(run_id)
+        if line.name.startswith("effect_")
+    ]
+
+
+async def test_a_transactional_tool_that_raises_is_rolled_back_and_tried_again(stage: Stage) -> None:
+    booking = Booking(ValueError("no room"), retry=mp.Retry(3, first="1ms"))
+    flow = booking.flow()
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        assert await handle.result(timeout="10s") == "booked o-1"
+
+        lines = await effects(app, handle.id)
+        assert [name for name, _ in lines] == [
+            "effect_started", "effect_failed", "effect_started", "effect_confirmed",
+        ]  # fmt: skip
+        assert [fields["attempt"] for _, fields in lines] == [1, 1, 2, 2]
+        assert ["plan" in fields for name, fields in lines if name == "effect_started"] == [True, False]
+        failed = lines[1][1]
+        assert (failed["reason"], failed["final"], failed["why"]) == ("rejected", False, "ValueError: no room")
+        assert failed["retry_at"] >= failed["at"]
+        assert stage.rows("SELECT customer_order FROM bookings") == [("o-1",)]
+
+
+async def test_a_transactional_tool_that_keeps_raising_fails_after_its_tries(stage: Stage) -> None:
+    booking = Booking(*[ValueError("no room")] * 5, retry=mp.Retry(2, first="1ms"))
+    flow = booking.flow()
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        with pytest.raises(mp.RunFailed, match="no room"):
+            await handle.result(timeout="10s")
+
+        assert booking.calls == 2
+        lines = await effects(app, handle.id)
+        last = lines[-1][1]
+        assert (last["attempt"], last["final"], last.get("retry_at")) == (2, True, None)
+        assert ["plan" in fields for name, fields in lines if name == "effect_started"] == [True, False]
+        assert "effect_unknown" not in await names(app, handle.id)
+
+
+async def test_a_transactional_tool_that_refuses_is_not_tried_again(stage: Stage) -> None:
+    booking = Booking(mp.Rejected("sold out"))
+    flow = booking.flow()
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        with pytest.raises(mp.RunFailed, match="sold out"):
+            await handle.result(timeout="10s")
+
+        assert booking.calls == 1
+        assert (await effects(app, handle.id))[-1][1]["final"] is True
+
+
+async def test_a_transactional_result_that_cannot_be_stored_takes_its_writes_back_for_good(stage: Stage) -> None:
+    @mp.tool(effect="transactional")
+    def book(tx: mp.Tx, order: str) -> float:
+        tx.execute(TABLE)
+        return float("nan")
+
+    @mp.workflow(version="1", tools=[book])
+    async def flow(run: mp.Run, order: str) -> float:
+        return await book(order)
+
+    async with stage.app(flow) as app:
+        with pytest.raises(mp.RunFailed):
+            await (await app.start(flow, "o-1")).result(timeout="10s")
+        assert stage.rows("SELECT name FROM sqlite_schema WHERE name = 'bookings'") == []
+
+
+async def test_a_statement_that_takes_the_whole_transaction_back_fails_the_tool_for_good(stage: Stage) -> None:
+    @mp.tool(effect="transactional")
+    def book(tx: mp.Tx, order: str) -> None:
+        tx.execute("CREATE TABLE IF NOT EXISTS places (place TEXT PRIMARY KEY)")
+        tx.execute("INSERT INTO places VALUES (?)", (order,))
+        tx.execute("INSERT OR ROLLBACK INTO places VALUES (?)", (order,))
+
+    @mp.workflow(version="1", tools=[book])
+    async def flow(run: mp.Run, order: str) -> None:
+        await book(order)
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        with pytest.raises(mp.RunFailed, match="OR ABORT"):
+            await handle.result(timeout="10s")
+        assert stage.rows("SELECT name FROM sqlite_schema WHERE name = 'places'") == []
+        assert (await app.inspect.verify(handle.id)).damage is None
+
+
+async def test_a_switch_keeps_a_transactional_tool_from_writing_until_it_is_lifted(stage: Stage) -> None:
+    """Requirement 20."""
+    booking = Booking()
+    flow = booking.flow()
+    async with stage.app(flow).client():
+        pass
+    stage.write("INSERT INTO mp_switches (scope, kind, why, by, at) VALUES ('tool:book', 'freeze', 'x', 'ann', 1)")
+    async with stage.app(flow, still=True) as app:
+        handle = await app.start(flow, "o-1")
+        for _ in range(2):
+            waiting = await parked(handle, "switch")
+            assert waiting.ask == "tool:book: x"
+            stage.clock.advance("2s")
+            await status_of(handle, "parked", "running")
+        stage.write("DELETE FROM mp_switches")
+        await until(lambda: booked(stage, handle))
+
+        assert booking.calls == 1
+        assert (await names(app, handle.id)).count("effect_planned") == 1
+        assert stage.rows("SELECT customer_order FROM bookings") == [("o-1",)]
+
+
+async def booked(stage: Stage, handle: mp.Handle[str]) -> bool:
+    stage.clock.advance("2s")
+    return (await handle.status()).status == "done"
+
+
+async def test_a_large_transactional_result_is_there_after_a_restart(stage: Stage) -> None:
+    size = 300 * 1024
+
+    @mp.tool(effect="transactional")
+    def print_invoice(tx: mp.Tx) -> str:
+        return "x" * size
+
+    @mp.workflow(version="1", tools=[print_invoice])
+    async def flow(run: mp.Run) -> int:
+        invoice = await print_invoice()
+        await run.receive("go", int)
+        return len(invoice)
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+        await parked(handle, "signal")
+    async with stage.app(flow) as app:
+        await app.send(handle.id, "go", 1)
+        assert await app.handle(handle.id, flow).result(timeout="10s") == size
+
+
+async def test_a_statement_that_takes_all_back_at_a_second_try_is_recorded_as_the_second(stage: Stage) -> None:
+    calls: list[int] = []
+
+    @mp.tool(effect="transactional", retry=mp.Retry(3, first="1ms"))
+    def book(tx: mp.Tx, order: str) -> None:
+        calls.append(len(calls) + 1)
+        tx.execute("CREATE TABLE IF NOT EXISTS places (place TEXT PRIMARY KEY)")
+        if len(calls) == 1:
+            raise ValueError("no room")
+        tx.execute("INSERT INTO places VALUES (?)", (order,))
+        tx.execute("INSERT OR ROLLBACK INTO places VALUES (?)", (order,))
+
+    @mp.workflow(version="1", tools=[book])
+    async def flow(run: mp.Run, order: str) -> None:
+        await book(order)
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        with pytest.raises(mp.RunFailed, match="OR ABORT"):
+            await handle.result(timeout="10s")
+
+        lines = await effects(app, handle.id)
+        assert [(name, fields["attempt"], "plan" in fields) for name, fields in lines] == [
+            ("effect_started", 1, True), ("effect_failed", 1, False),
+            ("effect_started", 2, False), ("effect_failed", 2, False),
+        ]  # fmt: skip
