@@ -17,6 +17,7 @@ from milepost.core.decide import Decision, decide, recover
 from milepost.core.duration import Duration, parse_ms, to_ms
 from milepost.core.lease import LEASE_MS
 from milepost.definitions.call import Finding
+from milepost.definitions.rules import PolicyFile
 from milepost.definitions.run import AttachedRun, Handle
 from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool
@@ -30,7 +31,7 @@ from milepost.errors import (
 )
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
-from milepost.runtime import driver, starting
+from milepost.runtime import driver, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
@@ -83,9 +84,7 @@ class App:
         self._engine: Engine | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
-        if policy is not None:
-            why = "policy files are not part of this version: leave policy= out, and use scopes= and approval= on tools"
-            raise InvalidDeclaration(why)
+        self.policy = policy
         self._check()
 
     def _check(self) -> None:
@@ -159,6 +158,7 @@ class App:
             secrets=self._secrets,
             clock=self._clock,
             lease_ms=self._lease_ms,
+            policy=None if self.policy is None else PolicyFile(self.policy),
         )
         try:
             await engine.open(drives=drives)
@@ -236,6 +236,7 @@ class App:
             engine.family.add(handle.id)
             working = asyncio.get_running_loop().create_task(worker.run())
             seconds = None if timeout is None else parse_ms(timeout) / 1000
+            await ruling.wake(engine)  # before it is asked whether only a person helps
             try:
                 async with asyncio.timeout(seconds):
                     await until_settled(engine, handle.id, working)

@@ -61,6 +61,7 @@ class Read:
     why: str = ""
     attempt: int = 0
     retry_at: int | None = None
+    by: str = ""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_d
 from milepost.core.steps import Effect
 from milepost.definitions.call import Finding
 from milepost.errors import EpochLost, InvalidArguments, InvalidValue, MilepostError, RunBlocked
-from milepost.runtime import effects, gates
+from milepost.runtime import effects, gates, ruling
 from milepost.runtime.attempts import attempt_call, call_for
 from milepost.stores.api import Status, Switch, SwitchedOff
 
@@ -66,7 +66,8 @@ def settle_due(session: Session) -> None:
     for effect in doubtful:
         move = move_for(effect, world)
         if may_act(effect, move):
-            if isinstance(move, Resend) and session.polls.get(effect.step, 0) > world.now:
+            later = session.polls.get(effect.step, 0) > world.now or ruling.held_back(session, effect.step) is not None
+            if later and isinstance(move, Resend):
                 continue
             task = asyncio.get_running_loop().create_task(_settle(session, effect))
             session.settlers[effect.step] = task
@@ -144,6 +145,9 @@ async def _resend(session: Session, effect: Effect) -> bool:
     if missing_scopes(authority, asking.tool.scopes, now):
         session.put(e.PersonNeeded(at=now, step=effect.step, why="a resend needs scopes that the run no longer holds"))
         return False
+    verdict = ruling.resend_verdict(session, asking, effect)
+    if verdict is None:
+        return False
     number = effect.attempt + 1
     entry = e.EffectStarted(
         at=now,
@@ -152,6 +156,8 @@ async def _resend(session: Session, effect: Effect) -> bool:
         epoch=session.head.epoch,
         deadline=now + asking.tool.timeout_ms,
         resend=True,
+        rule=verdict.rule,
+        policy=verdict.policy,
     )
     undo = gates.before_start(session, effect.step)
     lease, lapses = engine.lease_for(asking.tool.timeout_ms), engine.lapses
