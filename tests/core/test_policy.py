@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,8 @@ CHARGE = Request("charge", effect="keyed", risk="high", scopes=frozenset({"pay:c
                  workflow="desk")  # fmt: skip
 
 
-def rule(answer: Answer, name: str = "", **keys: object) -> Rule:
-    return Rule(name or answer, answer, **keys)  # type: ignore[arg-type]
+def rule(answer: Answer, name: str = "", **keys: Any) -> Rule:
+    return Rule(name or answer, answer, **keys)
 
 
 def verdict(*rules: Rule, holds: bool | str = True) -> Verdict:
@@ -129,7 +130,7 @@ def test_a_further_rule_that_asks_or_denies_never_lets_more_through(
         ({"tools": ("charge",), "risks": ("low",)}, False),
     ],
 )  # fmt: skip
-def test_a_rule_fits_where_every_key_does(keys: dict[str, tuple[str, ...]], *, fits: bool) -> None:
+def test_a_rule_fits_where_every_key_does(keys: dict[str, Any], *, fits: bool) -> None:
     assert rule("deny", **keys).fits(CHARGE) is fits
 
 
@@ -186,7 +187,7 @@ def test_calls_that_no_key_tells_apart_are_of_one_kind() -> None:
     ],
 )  # fmt: skip
 def test_a_rule_is_unreachable_where_a_stronger_one_covers_it(
-    wide: dict[str, object], narrow: dict[str, object], *, covered: bool
+    wide: dict[str, Any], narrow: dict[str, Any], *, covered: bool
 ) -> None:
     stronger, weaker = rule("deny", **wide), rule("allow", **narrow)
 
@@ -224,8 +225,8 @@ CALLS = st.builds(Request, tool=NAMES, effect=st.sampled_from(["read", "keyed"])
 
 @given(KEYS, KEYS, CALLS)
 def test_a_rule_that_covers_another_fits_whatever_the_other_fits(
-    first: dict[str, object], second: dict[str, object], call: Request
+    first: dict[str, Any], second: dict[str, Any], call: Request
 ) -> None:
-    wide, narrow = Rule("wide", **first), Rule("narrow", **second)  # type: ignore[arg-type]
+    wide, narrow = Rule("wide", **first), Rule("narrow", **second)
 
     assert not (wide.covers(narrow) and narrow.fits(call)) or wide.fits(call)

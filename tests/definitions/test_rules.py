@@ -1,5 +1,6 @@
 """A policy file is taken whole or not at all, and what it does not say is not allowed."""
 
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from milepost.core.policy import Request, Verdict
+from milepost.core.policy import Answer, Request, Rule, Verdict
 from milepost.definitions.conditions import LENGTH_MAX, Condition, Refused
 from milepost.definitions.rules import InvalidPolicy, Policy, PolicyFile, in_force, load
 
@@ -148,7 +149,7 @@ def test_a_file_that_is_no_text_or_not_there_or_a_folder_is_refused(tmp_path: Pa
 def test_a_condition_is_about_arguments_authority_budget_and_provenance(when: str, *, holds: bool) -> None:
     args = {"cents": 500, "to": "ann@example.org", "items": [1, 2, 3], "deep": {"a": ["b"]}, "price": "1.50",
             "big": 2**70}  # fmt: skip
-    about = {
+    about: dict[str, Any] = {
         "args": args,
         "authority": {"principal": "bot", "scopes": ["pay:charge"]},
         "budget": {"left": {"usd": 20.0}, "cost": {"usd": 5.0}},
@@ -161,11 +162,9 @@ def test_a_condition_is_about_arguments_authority_budget_and_provenance(when: st
     assert said.why == ("" if holds else "no rule allows it")
 
 
-def decided(when: str, answer: str = "allow", **about: Any) -> Verdict:
+def decided(when: str, answer: Answer = "allow", **about: Any) -> Verdict:
     """Return the verdict of one rule with this condition."""
-    from milepost.core.policy import Rule  # noqa: PLC0415
-
-    return Policy("p", "1", "0" * 64, [Rule("r", answer, when=when)]).decide(call(**about))  # type: ignore[arg-type]
+    return Policy("p", "1", "0" * 64, [Rule("r", answer, when=when)]).decide(call(**about))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,7 @@ def decided(when: str, answer: str = "allow", **about: Any) -> Verdict:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("answer", ["allow", "ask", "deny"])
-def test_a_condition_that_cannot_be_answered_denies_by_default(when: str, why: str, answer: str) -> None:
+def test_a_condition_that_cannot_be_answered_denies_by_default(when: str, why: str, answer: Answer) -> None:
     """Requirement 71. A missing amount, text where a number belongs, an error: nothing of it allows."""
     said = decided(when, answer, args={"to": "bob", "n": 1, "none": None, "list": [], "bad": "("})
 
@@ -203,19 +202,12 @@ def test_what_cannot_be_looked_at_denies_by_default() -> None:
     def broken() -> Any:
         raise ValueError("the cost cannot be told")
 
-    policy = Policy("p", "1", "0" * 64, load_rules('allow = "budget.cost.usd < 5.0"'))
+    policy = Policy("p", "1", "0" * 64, [Rule("allow", "allow", when="budget.cost.usd < 5.0")])
 
     said = policy.decide(Request("charge", views={"budget": broken}))
 
     assert (said.answer, said.explicit) == ("deny", False)
     assert said.why == "rule 'allow' cannot be answered: the cost cannot be told"
-
-
-def load_rules(line: str) -> list[Any]:
-    from milepost.core.policy import Rule  # noqa: PLC0415
-
-    answer, _, when = line.partition(" = ")
-    return [Rule(answer, answer, when=when.strip('"'))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("unfit", [{1, 2}, object(), {1: 2}])
@@ -228,7 +220,7 @@ def test_what_asks_the_process_to_end_is_no_answer(ending: type[BaseException]) 
     def ends() -> Any:
         raise ending
 
-    policy = Policy("p", "1", "0" * 64, load_rules('allow = "args.x == 1"'))
+    policy = Policy("p", "1", "0" * 64, [Rule("allow", "allow", when="args.x == 1")])
 
     with pytest.raises(ending):
         policy.decide(Request("charge", views={"args": ends}))
@@ -310,8 +302,6 @@ def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time_is_another_one
 
     beside = path.with_name("beside")
     beside.write_text(one("allow", tool='"refund"'), encoding="utf-8")
-    import os  # noqa: PLC0415
-
     os.utime(beside, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     beside.replace(path)
 

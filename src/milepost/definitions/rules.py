@@ -228,7 +228,7 @@ class _Reader:
         if when is not None:
             self._condition(when)
         named = texts.get("name", f"number {number}")
-        return Rule(named, answer, when=when, why=texts.get("why", ""), expires_ms=expires, **lists)  # type: ignore[arg-type]
+        return Rule(named, answer, when=when, why=texts.get("why", ""), expires_ms=expires, **lists)
 
     def _is_text(self, key: str, value: Any) -> bool:
         if not isinstance(value, str) or not value.strip():

@@ -18,6 +18,7 @@ from milepost.core.authority import missing_scopes
 from milepost.core.decide import may_act, move_for
 from milepost.core.inbox import blocked
 from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_delay_ms
+from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.call import Finding
 from milepost.errors import EpochLost, InvalidArguments, InvalidValue, MilepostError, RunBlocked
@@ -42,6 +43,7 @@ class Asking:
     bound: Bound
     id: str
     path: str
+    verdict: Verdict = ruling.NO_POLICY
 
 
 @dataclass(slots=True)
@@ -145,8 +147,7 @@ async def _resend(session: Session, effect: Effect) -> bool:
     if missing_scopes(authority, asking.tool.scopes, now):
         session.put(e.PersonNeeded(at=now, step=effect.step, why="a resend needs scopes that the run no longer holds"))
         return False
-    verdict = ruling.resend_verdict(session, asking, effect)
-    if verdict is None:
+    if not ruling.may_send_again(session, asking, effect):
         return False
     number = effect.attempt + 1
     entry = e.EffectStarted(
@@ -156,8 +157,8 @@ async def _resend(session: Session, effect: Effect) -> bool:
         epoch=session.head.epoch,
         deadline=now + asking.tool.timeout_ms,
         resend=True,
-        rule=verdict.rule,
-        policy=verdict.policy,
+        rule=asking.verdict.rule,
+        policy=asking.verdict.policy,
     )
     undo = gates.before_start(session, effect.step)
     lease, lapses = engine.lease_for(asking.tool.timeout_ms), engine.lapses

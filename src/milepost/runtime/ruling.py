@@ -136,12 +136,12 @@ def deny(session: Session, effect: Effect, before: list[e.Entry], verdict: Verdi
 # ---------------------------------------------------------------- resends
 
 
-def resend_verdict(session: Session, step: Any, effect: Effect) -> Verdict | None:
-    """Return the verdict that lets an effect go again, or None: then it is held back until the policy is another."""
-    verdict = verdict_on(session, step)
+def may_send_again(session: Session, step: Any, effect: Effect) -> bool:
+    """Say whether an effect may go again now; where not, it is held back until the policy is another one."""
+    step.verdict = verdict = verdict_on(session, step)
     if verdict.answer == "allow" or (verdict.answer == "ask" and effect.approval is not None):
         session.held.pop(effect.step, None)
-        return verdict
+        return True
     policy = session.engine.policy
     assert policy is not None, "only a policy refuses"
     if verdict.answer == "ask":
@@ -153,7 +153,7 @@ def resend_verdict(session: Session, step: Any, effect: Effect) -> Verdict | Non
         f"milepost resolve {session.run_id} {effect.path} --happened VALUE | --did-not-happen | --rejected"
     )
     session.held[effect.step] = (policy.turns, Waiting("authority", None, ask))
-    return None
+    return False
 
 
 def held_back(session: Session, step: str) -> Waiting | None:
