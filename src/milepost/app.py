@@ -60,6 +60,8 @@ class App:
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
     the
     one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
+
+    `policy` is a file of rules, read again whenever it changes; without one, scopes, `approval=` and budgets decide.
     """
 
     def __init__(
@@ -104,6 +106,11 @@ class App:
     def workflows(self) -> Mapping[str, Workflow[Any, Any]]:
         """The registered workflows by name."""
         return {workflow.name: workflow for workflow in self._workflows}
+
+    @property
+    def tools(self) -> Mapping[str, Tool[..., Any]]:
+        """The tools of attached runs by name."""
+        return {tool.name: tool for tool in self._tools}
 
     # ------------------------------------------------------------ opening
 
