@@ -108,8 +108,8 @@ def test_with_an_app_names_arguments_and_tools_are_held_against_it(shop: Shop) -
         ("wrong", "'small'", "when", "no tool that it fits takes cent (it fits charge)"),
         ("wrong", "'mail'", "tool", "'mial' fits no tool of the App"),
         ("wrong", "'mail'", "workflow", "'mailings' fits no workflow of the App"),
-        ("note", "", "tool", "fax: a rule denies it"),
-        ("note", "", "tool", "mail: no rule fits it, so it would wait"),
+        ("note", "", "tool", "fax: no rule allows it or asks for it, so it can never start"),
+        ("note", "", "tool", "mail: no rule allows it or asks for it, so it can never start"),
     ]
 
 
@@ -206,8 +206,9 @@ def test_another_verdict_than_expected_ends_with_code_1_and_is_shown(bare: Shop)
 
 
 def test_cases_may_be_json_and_take_what_the_apps_tools_declare(shop: Shop) -> None:
-    write(shop, 'version = "1"\n[[rule]]\nname = "pays"\nverdict = "allow"\nclass = "keyed"\nscopes = "payments:charge"\n'
-          "when = '''authority.tenant == \"acme\" && budget.left.usd > 1.0'''\n")  # fmt: skip
+    rule = '[[rule]]\nname = "pays"\nverdict = "allow"\nclass = "keyed"\nscopes = "payments:charge"\n'
+    when = "when = '''authority.tenant == \"acme\" && budget.left.usd > 1.0'''\n"
+    write(shop, f'version = "1"\n{rule}{when}')
     case = {"tool": "pay", "tenant": "acme", "budget": {"left": {"usd": 2.0}}, "expect": "allow"}
     write(shop, json.dumps({"case": [case, {**case, "class": "read", "expect": "default"}]}), "cases.json")
 

@@ -110,8 +110,7 @@ def _against(found: Policy, app: App) -> Iterator[Remark]:
     for name, tools in sorted(listed.items()):
         fitting = [rule.answer for tool in tools for rule in found.rules if _may_fit(rule, tool)]
         if not {"allow", "ask"}.intersection(fitting):
-            why = f"{name}: a rule denies it" if "deny" in fitting else f"{name}: no rule fits it, so it would wait"
-            yield Remark("note", "", "tool", why)
+            yield Remark("note", "", "tool", f"{name}: no rule allows it or asks for it, so it can never start")
 
 
 def _may_fit(rule: Rule, tool: Tool[..., Any]) -> bool:
