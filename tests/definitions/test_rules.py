@@ -16,6 +16,7 @@ from milepost.definitions.conditions import LENGTH_MAX, Condition, Refused
 from milepost.definitions.rules import InvalidPolicy, Policy, PolicyFile, in_force, load
 
 HEAD = 'version = "1"\n'
+LONG = "n" * 65
 
 
 @pytest.fixture
@@ -81,6 +82,8 @@ def test_a_file_without_a_rule_is_a_policy_that_allows_nothing(written: Written)
     [
         ("", ["version: None: say which version this is"]),
         ("version = 1", ["version: 1: say which version this is"]),
+        (f'version = "{LONG}"', ["version: 'nnnn"]),
+        (HEAD + f'[[rule]]\nname = "{LONG}"\nverdict = "deny"\n', [f"rule '{LONG}': name: it has 65 characters"]),
         ('version = "1+2"', ["version: '1+2': say which version"]),
         ("version = ", ["it is no TOML: "]),
         (HEAD + "rules = []", ["rules: there is no such key"]),

@@ -253,6 +253,15 @@ async def test_a_condition_sees_the_money_that_is_left_and_what_a_call_costs(
     assert outside.sent == ["ann"]
 
 
+async def test_what_a_call_reserved_is_still_left_for_its_next_attempt(
+    stage: Stage, outside: Outside, policy: File
+) -> None:
+    flow = one_call(mailing(outside, cost={"usd": 5}, retry=mp.Retry(3, first="1ms")))
+    rule = 'thrift; allow; when = "budget.left.usd - budget.cost.usd >= 3.0"'
+    async with stage.app(flow, policy=policy.says(rule)) as app:
+        assert await (await app.start(flow, "flaky", budget={"usd": 8})).result(timeout="10s") == "sent flaky"
+
+
 async def test_a_condition_sees_who_the_run_acts_for_and_what_it_was_granted(
     stage: Stage, outside: Outside, policy: File
 ) -> None:

@@ -31,6 +31,7 @@ from milepost.definitions.tools import Effect, Risk
 from milepost.errors import MilepostError
 
 KINDS_KEPT = 4_096
+NAME_MAX = 64
 _LISTS = {"tool": "tools", "class": "effects", "risk": "risks", "scopes": "scopes", "tenant": "tenants",
           "workflow": "workflows"}  # fmt: skip
 _TEXTS = ("name", "verdict", "when", "why", "expires")
@@ -193,8 +194,9 @@ class _Reader:
         for key in sorted(set(said) - {"version", "rule"}):
             self._wrong(key, "there is no such key (there are version and [[rule]])")
         version = said.get("version")
-        if not isinstance(version, str) or not version.strip() or "+" in version:
-            self._wrong("version", f'{version!r}: say which version this is, as text without +: version = "1"')
+        if not isinstance(version, str) or not version.strip() or "+" in version or len(version) > NAME_MAX:
+            how = f"as text without + and of at most {NAME_MAX} characters"
+            self._wrong("version", f'{version!r}: say which version this is, {how}: version = "1"')
         tables = said.get("rule", [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             self._wrong("rule", "write each rule under a heading [[rule]], with two pairs of brackets")
@@ -234,6 +236,10 @@ class _Reader:
         if not isinstance(value, str) or not value.strip():
             self._wrong(key, f"{value!r} is no text")
             return False
+        if key == "name" and len(value) > NAME_MAX:
+            self._wrong(
+                key, f"it has {len(value)} characters, and {NAME_MAX} is the most: the record names it each time"
+            )
         return True
 
     def _list(self, key: str, value: Any) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def request_of(session: Session, tool: Tool[..., Any], bound: Bound, step: str) 
         views={
             "args": lambda: msgspec.json.decode(bound.data),
             "authority": partial(_authority, session),
-            "budget": partial(_budget, session, tool, bound),
+            "budget": partial(_budget, session, tool, bound, step),
             "provenance": lambda: {"after": list(heard(state, step))},
         },
     )
@@ -79,12 +79,16 @@ def _authority(session: Session) -> dict[str, Any]:
     return {name: value for name, value in about.items() if value is not None}
 
 
-def _budget(session: Session, tool: Tool[..., Any], bound: Bound) -> dict[str, Any]:
-    """Return what is left and what the call costs at worst. As floats: CEL knows no exact fractions."""
+def _budget(session: Session, tool: Tool[..., Any], bound: Bound, step: str) -> dict[str, Any]:
+    """Return what is left for the call and what it costs at worst. As floats: CEL knows no exact fractions.
+
+    What the call itself has reserved already is left for it.
+    """
     ledger = session.state.ledger
+    own = ledger.reserved.get(step, {})
     cost = tool.cost_of(bound) if tool.costed else {}
     return {
-        "left": {unit: float(ledger.left(unit)) for unit in {*ledger.granted, *cost}},
+        "left": {unit: float(ledger.left(unit) + own.get(unit, 0)) for unit in {*ledger.granted, *cost}},
         "cost": {unit: float(amount) for unit, amount in cost.items()},
     }
 
