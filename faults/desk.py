@@ -38,7 +38,8 @@ class Desk:
 
         flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
         clock = SkewedClock(setup.wall, self.skew_ms)
-        return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease)
+        policy = setup.policy or None
+        return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease, policy=policy)
 
 
 class SkewedClock(SystemClock):

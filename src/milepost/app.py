@@ -17,6 +17,7 @@ from milepost.core.decide import Decision, decide, recover
 from milepost.core.duration import Duration, parse_ms, to_ms
 from milepost.core.lease import LEASE_MS
 from milepost.definitions.call import Finding
+from milepost.definitions.rules import PolicyFile
 from milepost.definitions.run import AttachedRun, Handle
 from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool
@@ -30,7 +31,7 @@ from milepost.errors import (
 )
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
-from milepost.runtime import driver, starting
+from milepost.runtime import driver, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
@@ -58,6 +59,8 @@ class App:
 
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
     the one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
+
+    `policy` is a file of rules, read again whenever it changes; without one, scopes, `approval=` and budgets decide.
     """
 
     def __init__(
@@ -82,9 +85,7 @@ class App:
         self._engine: Engine | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
-        if policy is not None:
-            why = "policy files are not part of this version: leave policy= out, and use scopes= and approval= on tools"
-            raise InvalidDeclaration(why)
+        self.policy = policy
         self._check()
 
     def _check(self) -> None:
@@ -104,6 +105,11 @@ class App:
     def workflows(self) -> Mapping[str, Workflow[Any, Any]]:
         """The registered workflows by name."""
         return {workflow.name: workflow for workflow in self._workflows}
+
+    @property
+    def tools(self) -> Mapping[str, Tool[..., Any]]:
+        """The tools of attached runs by name."""
+        return {tool.name: tool for tool in self._tools}
 
     # ------------------------------------------------------------ opening
 
@@ -158,6 +164,7 @@ class App:
             secrets=self._secrets,
             clock=self._clock,
             lease_ms=self._lease_ms,
+            policy=None if self.policy is None else PolicyFile(self.policy),
         )
         try:
             await engine.open(drives=drives)
@@ -234,6 +241,7 @@ class App:
             engine.family.add(handle.id)
             working = asyncio.get_running_loop().create_task(worker.run())
             seconds = None if timeout is None else parse_ms(timeout) / 1000
+            await ruling.wake(engine)  # before it is asked whether only a person helps
             try:
                 async with asyncio.timeout(seconds):
                     await until_settled(engine, handle.id, working)

@@ -73,7 +73,7 @@ class StepFailed(MilepostError):
 
 
 class Denied(StepFailed):
-    """A person denied the approval that this effect asked for."""
+    """A person denied the approval that this effect asked for, or a rule of the policy denies it."""
 
     code = "denied"
 

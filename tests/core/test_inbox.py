@@ -313,3 +313,10 @@ def test_looking_into_a_contradiction_does_not_revive_a_run_that_ended() -> None
 
     assert [type(entry) for entry in entries] == [e.EffectConfirmed]
     assert state.status == "killed"
+
+
+@pytest.mark.parametrize("status", ["running", *sorted(ENDED)])
+def test_to_look_again_changes_nothing_by_itself(status: str) -> None:
+    state = say.run(*([] if status == "running" else [stopped(status)]))
+
+    assert journal(state, m.Recheck(at=1, by="worker-1"), NOW) == []

@@ -197,6 +197,14 @@ def test_a_failed_read_is_retried_or_has_failed() -> None:
     assert say.run(read_failed(None)).steps[":0"] == Read("p", "look", "d", "failed", None, "no route", 2, None)
 
 
+def test_a_read_that_a_rule_denied_says_so() -> None:
+    denied = e.ReadFailed(
+        at=9, step=":0", path="p", tool="look", digest="d", attempt=1, why="no", by="policy never", policy="1+ab"
+    )
+
+    assert say.run(denied).steps[":0"] == Read("p", "look", "d", "failed", None, "no", 1, None, "policy never")
+
+
 def test_a_cancelled_read_is_recorded() -> None:
     cancelled = e.ReadCancelled(at=9, step=":0", path="p", tool="look", digest="d")
 

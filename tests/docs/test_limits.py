@@ -1,6 +1,7 @@
 """docs/limits.md is true: what still wins, wins; and what is said to be noticed, is noticed."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import apsw
 import pytest
 
 import milepost as mp
+from milepost.core.policy import Answer, Request, Rule, Verdict
+from milepost.definitions.rules import Policy, PolicyFile, load
 from milepost.operations.inspection import Verified
 from milepost.stores.api import Query, Switch
 
@@ -130,3 +133,75 @@ def test_an_older_copy_of_the_file_is_not_noticed(finished: Path, tmp_path: Path
     with pytest.raises(mp.StartConflict):
         app_at(finished).run(looking, 2, key="first")
     assert app_at(finished).run(looking, 3, key="second") == 3  # as if the key had never been used
+
+
+# ------------------------------------------------------------ policies
+
+
+def verdict(when: str, answer: Answer = "allow", **args: object) -> Verdict:
+    return Policy("p", "1", "0" * 64, [Rule("all", "allow"), Rule("r", answer, when=when)]).decide(
+        Request("pay", views={"args": lambda: args})
+    )
+
+
+def test_a_comparison_of_unlike_things_for_equality_is_false_and_no_error() -> None:
+    assert verdict("args.cents == '5000'", "deny", cents=5000).answer == "allow"
+    assert verdict("args.cents > '5000'", "deny", cents=5000).waits
+
+
+def test_half_of_an_or_decides_where_the_other_half_has_no_field() -> None:
+    when = "args.cents <= 5000 || args.vip"
+
+    assert verdict(when, vip=True).answer == "allow"
+    assert verdict(when, vip=False).waits
+
+
+def test_an_amount_in_a_condition_is_a_float() -> None:
+    assert verdict("args.big == 1180591620717411303424.0", "deny", big=2**70 + 1).rule == "r"
+
+
+def test_a_policy_file_that_is_half_written_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    rules = ['version = "1"', '[[rule]]\nname = "all"\nverdict = "allow"', '[[rule]]\nname = "never"\nverdict = "deny"']
+    file = PolicyFile(path)
+
+    path.write_text("\n".join(rules[:2]))
+    half = file.decide(Request("pay"))
+    path.write_text("\n".join(rules))
+
+    assert (half.answer, file.decide(Request("pay")).answer) == ("allow", "deny")
+
+
+def test_an_edit_that_keeps_size_time_and_inode_is_not_seen(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('version = "1"\n[[rule]]\nname = "all"\nverdict = "allow"')
+    file = PolicyFile(path)
+    before = file.decide(Request("pay"))
+    stat = path.stat()
+
+    path.write_text('version = "1"\n[[rule]]\nname = "al"\nverdict = "deny" \n')
+    os.truncate(path, stat.st_size)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    assert path.stat().st_size == stat.st_size
+    assert (before.answer, file.decide(Request("pay")).answer) == ("allow", "allow")
+    assert load(path).decide(Request("pay")).answer == "deny"
+
+
+def test_what_a_segment_reads_by_itself_is_not_in_the_provenance(tmp_path: Path) -> None:
+    page, sent = tmp_path / "page.txt", []
+    page.write_text("write to mallory")
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = "1"\n[[rule]]\nname = "all"\nverdict = "allow"\nwhen = "provenance.after == []"\n')
+
+    @mp.tool
+    async def mail(to: str) -> None:
+        sent.append(to)
+
+    @mp.workflow(version="1", tools=[mail])
+    async def desk(_run: mp.Run) -> None:
+        await mail(page.read_text())
+
+    mp.App(f"sqlite:///{tmp_path}/p.db", workflows=[desk], policy=str(policy)).run(desk)
+
+    assert sent == ["write to mallory"]

@@ -108,6 +108,7 @@ class Desk:
         self.sessions: dict[str, Session] = {}
         self.writer: Any = self
         self.turn = self.tools_in_flight = self.lapses = 0
+        self.policy = None
         self.crowded, self.failed, self.draining = False, None, False
         self.appends: list[Append] = []
         self.posts: list[Post] = []

@@ -16,9 +16,10 @@ import click
 from milepost.cli.delivering import is_alive
 from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
 from milepost.cli.opening import now_ms, opened, wait_for
-from milepost.cli.options import common
+from milepost.cli.options import common, policy_option
 from milepost.cli.printing import plain, say, say_json, short, table
 from milepost.cli.settings import Settings, place_of
+from milepost.definitions.rules import PolicyFile, in_force
 from milepost.errors import StoreError
 from milepost.operations.inspection import Inspector
 from milepost.runtime import locks
@@ -42,16 +43,19 @@ class Found:
 
 
 @click.command()
+@policy_option
 @common
-def doctor(store: str | None, app: str | None, *, as_json: bool) -> None:
-    """Check the SQLite library, the file, the clock, the disk, and what workers left behind.
+def doctor(policy: str | None, store: str | None, app: str | None, *, as_json: bool) -> None:
+    """Check the SQLite library, the file, the clock, the disk, the policy, and what workers left behind.
 
     Changes nothing. Ends with code 1 where something is wrong.
     """
-    url = Settings(store, app).url
+    settings = Settings(store, app, policy)
+    url = settings.url
     try:
         with opened(url) as store_:
             findings = wait_for(examine(store_))
+        findings += _policy(settings)
         code = FOUND_DAMAGE if any(one.state == "wrong" for one in findings) else OK
     except StoreError as error:
         findings, code = [Found("store", "wrong", error.code, str(error))], code_of(error)
@@ -64,6 +68,16 @@ def doctor(store: str | None, app: str | None, *, as_json: bool) -> None:
                 say(f"{one.what}: {plain(one.todo)}")
         say(f"{place_of(url)}: {'nothing is wrong' if code == OK else 'something is wrong'}.")
     click.get_current_context().exit(code)
+
+
+def _policy(settings: Settings) -> list[Found]:
+    """Return which policy decides; nothing where neither a file nor an App is named that would say it."""
+    named = settings.named_policy
+    if named is None and settings.named_app is None:
+        return []
+    path = named if named is not None else settings.app.policy
+    told = in_force(None if path is None else PolicyFile(path))
+    return [Found("policy", "wrong" if told.error else "ok", str(told), f"milepost policy check {path}")]
 
 
 async def examine(store: Store) -> list[Found]:

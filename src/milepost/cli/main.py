@@ -51,6 +51,7 @@ OWN = {
     "Check": {
         "verify": "milepost.cli.verify:verify",
         "doctor": "milepost.cli.doctor:doctor",
+        "policy": "milepost.cli.policy:policy",
     },
 }
 EPILOG = f"\b\nExit codes:\n{exits.table()}"

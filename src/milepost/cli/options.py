@@ -29,6 +29,13 @@ def app_option(command: F) -> F:
     )
 
 
+def policy_option(command: F) -> F:
+    """Let a command be told its policy."""
+    return click.option("--policy", envvar="MILEPOST_POLICY", metavar="FILE", help="The policy; else the App's own.")(
+        command
+    )
+
+
 def json_option(command: F) -> F:
     """Let a command answer in JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Answer, and say errors, in JSON.")(command)

@@ -14,7 +14,7 @@ import click
 
 from milepost.cli import options
 from milepost.cli.opening import opened, wait_for
-from milepost.cli.options import common
+from milepost.cli.options import common, policy_option
 from milepost.cli.printing import iso, plain
 from milepost.cli.settings import Settings, place_of
 from milepost.runtime.worker import TOGETHER
@@ -36,15 +36,25 @@ LEVELS = ["debug", "info", "warning", "error"]
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged to stderr."
 )
+@policy_option
 @common
-def worker(together: int, grace: str, log_level: str, store: str | None, app: str | None, *, as_json: bool) -> None:
+def worker(
+    together: int,
+    grace: str,
+    log_level: str,
+    policy: str | None,
+    store: str | None,
+    app: str | None,
+    *,
+    as_json: bool,
+) -> None:
     """Drive the runs of an App until SIGTERM or SIGINT.
 
     The first signal starts nothing new, lets what is in flight finish, and gives every run back. The second ends the
     process at once: what was in flight is unknown then, and found out by the next worker. So is SIGKILL, at any time.
     """
     _configure_logging(log_level, as_json=as_json)
-    settings = Settings(store, app)
+    settings = Settings(store, app, policy)
     if settings.named_store is not None:
         with opened(settings.named_store):
             pass  # a store that was named must be there: a misspelt path makes no second one

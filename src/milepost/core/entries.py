@@ -85,6 +85,7 @@ class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: Amounts = {}
     signals: tuple[Signal, ...] = ()
     children: dict[str, str] = {}
+    heard: tuple[str, ...] = ()
     cancel: tuple[str, str] | None = None
     epoch: int = 0
     owner: str = ""
@@ -120,7 +121,7 @@ class EffectPlanned(Entry, frozen=True, tag="effect_planned.1"):
 
 
 class EffectStarted(Entry, frozen=True, tag="effect_started.1"):
-    """An attempt began. The first one carries the plan, unless EffectPlanned did."""
+    """An attempt began. The first one carries the plan, unless EffectPlanned did. `rule` of `policy` allowed it."""
 
     step: str
     attempt: int
@@ -130,6 +131,8 @@ class EffectStarted(Entry, frozen=True, tag="effect_started.1"):
     resend: bool = False
     reserve: Amounts = {}
     approval: str | None = None
+    rule: str = ""
+    policy: str = ""
 
 
 class EffectConfirmed(Entry, frozen=True, tag="effect_confirmed.1"):
@@ -148,6 +151,8 @@ class EffectFailed(Entry, frozen=True, tag="effect_failed.1"):
     """It did not happen, on positive evidence.
 
     `reason` is not_sent, rejected, absent, denied, deadline, person, conflict, or raised (by a read that costs).
+    `by` is `person NAME` or `policy RULE` where that decided; `policy` then names the version and fingerprint of the
+    rule's file.
     """
 
     step: str
@@ -158,6 +163,7 @@ class EffectFailed(Entry, frozen=True, tag="effect_failed.1"):
     retry_at: int | None = None
     by: str = "answer"
     spent: Amounts | None = None
+    policy: str = ""
 
 
 class AttemptSettled(Entry, frozen=True, tag="attempt_settled.1"):
@@ -226,17 +232,19 @@ class CredentialUsed(Entry, frozen=True, tag="credential_used.1"):
 
 
 class ReadReturned(Entry, frozen=True, tag="read_returned.1"):
-    """A read answered."""
+    """A read answered. `rule` of `policy` allowed it."""
 
     step: str
     path: str
     tool: str
     digest: str
     result: msgspec.Raw
+    rule: str = ""
+    policy: str = ""
 
 
 class ReadFailed(Entry, frozen=True, tag="read_failed.1"):
-    """A read failed: for good without `retry_at`, else it is tried again then."""
+    """A read failed: for good without `retry_at`, else it is tried again then. `by` names the rule that denied it."""
 
     step: str
     path: str
@@ -245,6 +253,8 @@ class ReadFailed(Entry, frozen=True, tag="read_failed.1"):
     attempt: int
     why: str
     retry_at: int | None = None
+    by: str = ""
+    policy: str = ""
 
 
 class ReadCancelled(Entry, frozen=True, tag="read_cancelled.1"):
@@ -326,12 +336,14 @@ class ChildAwaited(Entry, frozen=True, tag="child_awaited.1"):
 
 
 class ApprovalAsked(Entry, frozen=True, tag="approval_asked.1"):
-    """A person is asked about exactly this effect."""
+    """A person is asked about exactly this effect; by `rule` of `policy`, where that asks and not the tool alone."""
 
     step: str
     id: str
     tool_version: str
     digest: str
+    rule: str = ""
+    policy: str = ""
 
 
 class ApprovalAnswered(Entry, frozen=True, tag="approval_answered.1"):

@@ -50,6 +50,10 @@ def _child(state: RunState, message: m.Child, now: int) -> list[e.Entry]:
     return [ended]
 
 
+def _recheck(_: RunState, __: m.Recheck, ___: int) -> list[e.Entry]:
+    return []  # that it was taken up is all
+
+
 def _retry(state: RunState, message: m.Retry, now: int) -> list[e.Entry]:
     if state.status not in {"failed", "blocked"}:
         return _refused(message, now, f"the run is {state.status}, only a failed or blocked one is retried")
@@ -193,4 +197,5 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Evidence: _evidence,
     m.Child: _child,
     m.Retry: _retry,
+    m.Recheck: _recheck,
 }

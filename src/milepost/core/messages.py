@@ -87,7 +87,11 @@ class Retry(Message, frozen=True, tag="retry.1"):
     why: str = ""
 
 
-AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry
+class Recheck(Message, frozen=True, tag="recheck.1"):
+    """Look again at what the run waits for: something outside it has changed. It changes nothing by itself."""
+
+
+AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry | Recheck
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 

@@ -48,6 +48,7 @@ class RunState:
     approvals: dict[str, Approval] = field(default_factory=dict)
     signals: list[e.Signal] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
+    heard: tuple[str, ...] = ()
     child_results: dict[str, e.ChildEnded] = field(default_factory=dict)
     cancel: tuple[str, str] | None = None
     segment_attempt: int = 0
@@ -105,6 +106,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
     s.signals = list(boundary.signals)
     s.children = dict(boundary.children)
+    s.heard = boundary.heard
     s.cancel = boundary.cancel
     s.epoch = max(s.epoch, boundary.epoch)
     s.owner = boundary.owner or s.owner
@@ -203,7 +205,7 @@ def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
 
 def _failed(s: RunState, entry: e.EffectFailed) -> None:
     effect = _effect(s, entry.step)
-    effect.outcome = change(effect.outcome, "fail")
+    effect.outcome = change(effect.outcome, "fail", final=effect.final)
     effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
     effect.retry_at, effect.by = entry.retry_at, entry.by
     if _by_person(entry.by):
@@ -279,7 +281,7 @@ def _read_returned(s: RunState, entry: e.ReadReturned) -> None:
 def _read_failed(s: RunState, entry: e.ReadFailed) -> None:
     status = "failed" if entry.retry_at is None else "retrying"
     s.steps[entry.step] = Read(
-        entry.path, entry.tool, entry.digest, status, None, entry.why, entry.attempt, entry.retry_at
+        entry.path, entry.tool, entry.digest, status, None, entry.why, entry.attempt, entry.retry_at, entry.by
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from milepost.core import entries as e
 from milepost.core.chunks import split
+from milepost.core.provenance import heard
 from milepost.core.steps import Effect, Read
 from milepost.runtime import starting
 
@@ -55,6 +56,7 @@ def make_boundary(
         spent=s.ledger.spent,
         signals=tuple(s.signals),
         children=dict(s.children),
+        heard=heard(s),
         cancel=s.cancel,
         epoch=s.epoch,
         owner=s.owner,

@@ -26,7 +26,7 @@ from milepost.core.inbox import journal
 from milepost.core.manifest import Manifest, compare
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
-from milepost.runtime import boundaries
+from milepost.runtime import boundaries, ruling
 from milepost.runtime.session import LINGER_MS, Session
 from milepost.stores.api import Claim, Status
 
@@ -186,7 +186,9 @@ async def drive(session: Session, segments: int | None) -> int | None:
                         return None
                 case Settle():
                     if not await settle_all(session):
-                        return await rest(session, Rest("switch", session.due()))
+                        held = ruling.resting(session)
+                        reason, ask = ("switch", "") if held is None else (held.reason, held.ask)
+                        return await rest(session, Rest(reason, session.due(), ask))
                 case Rest() | Release() as resting:
                     if await linger(session, resting):
                         continue
@@ -216,6 +218,7 @@ async def take_inbox(session: Session) -> None:
         entries = entries or journal(session.state, message, session.engine.clock.now())
         boundaries.take(session, id_, message, entries, chunks)
     if waiting:
+        session.held.clear()  # what arrived may be what a rule looks at
         session.changed()
 
 

@@ -24,6 +24,7 @@ from milepost.core import entries as e
 from milepost.core.codec import encode
 from milepost.core.lease import may_send
 from milepost.core.outcome import may_resend
+from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.call import Call
 from milepost.definitions.http import classify
@@ -54,8 +55,11 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
         await session.parked(step.id, Waiting("unknown"), branch.idle)
     record = branch.claim(step)
     if tool.effect == "read" and not tool.costed and not callable(tool.approval) and not tool.approval:
-        assert not isinstance(record, Effect)
-        return await reads.read(branch, step, record)
+        try:
+            if not isinstance(record, Effect):
+                return await reads.read(branch, step, record)
+        except reads.PersonAsked:  # by a rule of the policy: the question needs an effect to be about
+            pass
     if tool.effect == "transactional":
         return await _effect(branch, step, transactional=True)
     return await _effect(branch, step, transactional=False)
@@ -84,6 +88,9 @@ async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any
             await branch.barrier()
             continue
         waiting = gates.gate(session, step, effect)
+        if isinstance(waiting, Verdict):
+            gates.deny(session, step, effect, waiting)
+            continue
         if waiting is not None:
             gates.plan(session, step, effect, waiting)
             await session.parked(step.id, waiting, branch.idle)
@@ -144,6 +151,8 @@ def _started(session: Session, step: ToolStep, effect: Effect | None, number: in
         resend=effect is not None and effect.outcome == "unknown",
         reserve=step.cost,
         approval=approval if effect is None or effect.approval is None else None,
+        rule=step.verdict.rule,
+        policy=step.verdict.policy,
     )
 
 

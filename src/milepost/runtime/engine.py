@@ -29,6 +29,7 @@ from milepost.core.duration import from_ms
 from milepost.core.lease import LEASE_MS, lapsed, needed_until, renew_every_ms
 from milepost.core.steps import Effect
 from milepost.definitions.call import Call
+from milepost.definitions.rules import PolicyFile
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
 from milepost.runtime import effects, locks, reconcile, starting
 from milepost.runtime.clock import Clock, SystemClock
@@ -61,8 +62,11 @@ class Engine:
         secrets: Callable[[str], str],
         clock: Clock | None = None,
         lease_ms: int = LEASE_MS,
+        policy: PolicyFile | None = None,
     ) -> None:
         self.store = store
+        self.policy = policy
+        self.policy_told = 0
         self.clock: Clock = clock or SystemClock()
         self.writer = Writer(store)
         self.workflows = {workflow.name: workflow for workflow in workflows}

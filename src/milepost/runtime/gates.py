@@ -1,8 +1,8 @@
 """What must hold before an attempt, asked at the edge; and how a step waits where it does not.
 
 Deny by default. What is missing is never raised into the step's siblings: the step is recorded as not started, the
-branch rests, and the waiting says what to type. Listing, scopes, approval and money are looked at here; switches, the
-epoch and identities inside the transaction that writes `started`.
+branch rests, and the waiting says what to type. Listing, scopes, policy, approval and money are looked at here;
+switches, the epoch and identities inside the transaction that writes `started`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from milepost.core.chain import step_key
 from milepost.core.decide import move_for
 from milepost.core.duration import parse_ms
 from milepost.core.outcome import Person
+from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
-from milepost.runtime import starting
+from milepost.runtime import ruling, starting
 from milepost.runtime.projections import approval_row
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ def scopes(session: Session, tool: Tool[..., Any]) -> tuple[str, ...]:
     return known
 
 
-def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | None:
-    """Return what an attempt of this step must wait for, or None when it may start."""
+def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | Verdict | None:
+    """Return what an attempt of this step must wait for, the verdict that denies it, or None when it may start."""
     tool, now = step.tool, session.engine.clock.now()
     if session.closing:
         return Waiting("switch")
@@ -98,11 +99,17 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | N
     if held.expires_at is not None and now >= held.expires_at:
         ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
         return Waiting("authority", None, ask)
-    if tool.approval is not False and tool.needs_approval(step.bound) and (effect is None or effect.approval is None):
+    step.verdict = verdict = ruling.verdict_on(session, step)
+    if verdict.answer == "deny":
+        return ruling.waiting_for(session, verdict, step.path) if verdict.waits else verdict
+    asked = verdict.answer == "ask"
+    asks = asked or (tool.approval is not False and tool.needs_approval(step.bound))
+    if asks and (effect is None or effect.approval is None):
         approval = session.state.approvals.get(approval_of(session, step))
         if approval is None or not approval.permits(tool.version, step.bound.digest):
             id_ = approval_of(session, step)
-            return Waiting("approval", None, f"milepost approve {id_}, or milepost deny {id_} --why …")
+            by = f" {ruling.BY_RULE}{verdict.rule!r})" if asked else ""
+            return Waiting("approval", None, f"milepost approve {id_}, or milepost deny {id_} --why …{by}")
     step.cost = tool.cost_of(step.bound) if tool.costed and pays(session, step, effect) else {}
     if step.cost:
         short = session.state.ledger.short(step.cost)
@@ -127,7 +134,9 @@ def approval_of(session: Session, step: ToolStep) -> str:
 
 def approval_for(session: Session, step: ToolStep) -> str | None:
     """Return the approval that an attempt consumes, if it needs one."""
-    id_ = approval_of(session, step) if step.tool.approval is not False else ""
+    if not session.state.approvals:
+        return None
+    id_ = approval_of(session, step)
     approval = session.state.approvals.get(id_)
     return id_ if approval is not None and approval.verdict == "approved" else None
 
@@ -142,8 +151,15 @@ def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiti
         id_ = approval_of(session, step)
         if id_ not in session.state.approvals:
             now = session.engine.clock.now()
+            verdict = step.verdict if step.verdict.answer == "ask" else ruling.NO_POLICY
             asked = e.ApprovalAsked(
-                at=now, step=step.id, id=id_, tool_version=step.tool.version, digest=step.bound.digest
+                at=now,
+                step=step.id,
+                id=id_,
+                tool_version=step.tool.version,
+                digest=step.bound.digest,
+                rule=verdict.rule,
+                policy=verdict.policy,
             )
             entries.append(asked)
     if entries:
@@ -151,6 +167,12 @@ def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiti
             seen = effect or _as_effect(entries[0])
             rows = [approval_row(session.run_id, seen, entries[-1].id, entries[-1].at)]
         session.put(*entries, approvals=rows)
+
+
+def deny(session: Session, step: ToolStep, effect: Effect | None, verdict: Verdict) -> None:
+    """Record that a rule denies an effect, for good."""
+    before: list[e.Entry] = [] if effect is not None else [planned(session, step, session.engine.clock.now())]
+    ruling.deny(session, effect or _as_effect(before[0]), before, verdict, approval_of(session, step))
 
 
 def _as_effect(planned_: e.Entry) -> Effect:

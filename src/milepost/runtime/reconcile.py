@@ -16,10 +16,11 @@ from milepost.core.authority import missing_scopes
 from milepost.core.decide import may_act, move_for
 from milepost.core.inbox import blocked
 from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_delay_ms
+from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.call import Finding
 from milepost.errors import EpochLost, InvalidArguments, InvalidValue, MilepostError, RunBlocked
-from milepost.runtime import effects, gates
+from milepost.runtime import effects, gates, ruling
 from milepost.runtime.attempts import attempt_call, call_for
 from milepost.stores.api import Status, Switch, SwitchedOff
 
@@ -40,6 +41,7 @@ class Asking:
     bound: Bound
     id: str
     path: str
+    verdict: Verdict = ruling.NO_POLICY
 
 
 @dataclass(slots=True)
@@ -64,7 +66,8 @@ def settle_due(session: Session) -> None:
     for effect in doubtful:
         move = move_for(effect, world)
         if may_act(effect, move):
-            if isinstance(move, Resend) and session.polls.get(effect.step, 0) > world.now:
+            later = session.polls.get(effect.step, 0) > world.now or ruling.held_back(session, effect.step) is not None
+            if later and isinstance(move, Resend):
                 continue
             task = asyncio.get_running_loop().create_task(_settle(session, effect))
             session.settlers[effect.step] = task
@@ -142,6 +145,8 @@ async def _resend(session: Session, effect: Effect) -> bool:
     if missing_scopes(authority, asking.tool.scopes, now):
         session.put(e.PersonNeeded(at=now, step=effect.step, why="a resend needs scopes that the run no longer holds"))
         return False
+    if not ruling.may_send_again(session, asking, effect):
+        return False
     number = effect.attempt + 1
     entry = e.EffectStarted(
         at=now,
@@ -150,6 +155,8 @@ async def _resend(session: Session, effect: Effect) -> bool:
         epoch=session.head.epoch,
         deadline=now + asking.tool.timeout_ms,
         resend=True,
+        rule=asking.verdict.rule,
+        policy=asking.verdict.policy,
     )
     undo = gates.before_start(session, effect.step)
     lease, lapses = engine.lease_for(asking.tool.timeout_ms), engine.lapses

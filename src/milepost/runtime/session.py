@@ -20,8 +20,10 @@ from milepost.core import codec, messages
 from milepost.core import entries as e
 from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
+from milepost.core.outcome import Resend
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, EpochLost, Waiting
+from milepost.runtime import ruling
 from milepost.runtime.projections import LEAVING, ROWS, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 
@@ -86,6 +88,7 @@ class Session:
         self.once_of: dict[str, Once] = {}
         self.waits: dict[str, Waiting] = {}
         self.polls: dict[str, int] = {}
+        self.held: dict[str, tuple[int, Waiting]] = {}  # see runtime/ruling.py
         self._parked: set[asyncio.Future[None]] = set()
         self._waking: set[asyncio.Future[None]] = set()
         self._open: Append | None = None
@@ -413,6 +416,9 @@ class Session:
         if effect.outcome != "unknown" and effect.verify_from is None:
             return []
         move = move_for(effect, world)
+        held = ruling.held_until(self, effect, world.now) if isinstance(move, Resend) else None
+        if held is not None:
+            return held
         if not may_act(effect, move):
             until = getattr(move, "until", None)
             return [] if until is None else [until]
@@ -432,6 +438,9 @@ class Session:
             if resting.ask:  # a person helps before the deadline does
                 moves = self._moves()
                 return Waiting("unknown", None if moves is None else self.engine.moment(moves), resting.ask)
+            held = ruling.resting(self)
+            if held is not None:
+                return held if until is None else Waiting(held.reason, until, held.ask)
             if not waits:
                 return Waiting("unknown", until, "")
         asking = [waiting for waiting in waits if waiting.ask]

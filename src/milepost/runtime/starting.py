@@ -65,6 +65,7 @@ def new_run(
     parent: str | None = None,
     parent_step: str | None = None,
     parent_epoch: int | None = None,
+    heard: tuple[str, ...] = (),
 ) -> NewRun:
     """Return a run to be created: its first entry holds its first boundary. Without a workflow it is attached."""
     now = engine.clock.now()
@@ -87,7 +88,7 @@ def new_run(
     segment = workflow.first.name if workflow is not None else None
     about_digest = put_chunk(chunks, _json.encode(about))
     manifest = put_chunk(chunks, engine.manifest_bytes(workflow))
-    boundary = e.Boundary(about_digest, manifest, 0, segment, state, root, granted=dict(budget or {}))
+    boundary = e.Boundary(about_digest, manifest, 0, segment, state, root, granted=dict(budget or {}), heard=heard)
     return NewRun(
         id=run_id,
         workflow=name,

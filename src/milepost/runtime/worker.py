@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from milepost.errors import EpochLost, MilepostError, StoreError, UnknownRun
-from milepost.runtime import driver
+from milepost.runtime import driver, ruling
 
 if TYPE_CHECKING:
     from milepost.runtime.engine import Engine
@@ -39,6 +39,7 @@ class Worker:
         while not self._stopping and self.failed is None:
             self.engine.woken.clear()
             try:
+                await ruling.wake(self.engine)
                 await self._mail()
                 await self._look()
             except StoreError as error:
