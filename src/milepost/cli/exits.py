@@ -46,6 +46,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NeedsPerson, REFUSED),
     (errors.Parked, REFUSED),
     (errors.RunHeld, REFUSED),
+    (errors.Incompatible, REFUSED),
     (errors.EpochLost, REFUSED),
     (errors.RunEnded, NO_RESULT),
     (errors.TookTooLong, STILL_GOING),

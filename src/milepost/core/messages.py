@@ -87,7 +87,13 @@ class Retry(Message, frozen=True, tag="retry.1"):
     why: str = ""
 
 
-AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry
+class Resume(Message, frozen=True, tag="resume.1"):
+    """Lift a block, once what blocked the run was checked again by whoever holds it."""
+
+    why: str = ""
+
+
+AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry | Resume
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 
