@@ -108,6 +108,11 @@ class App:
         """The registered workflows by name."""
         return {workflow.name: workflow for workflow in self._workflows}
 
+    @property
+    def tools(self) -> Mapping[str, Tool[..., Any]]:
+        """The tools of attached runs by name."""
+        return {tool.name: tool for tool in self._tools}
+
     # ------------------------------------------------------------ opening
 
     async def __aenter__(self) -> Self:

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 MEANINGS = {
     OK: "done",
-    FOUND_DAMAGE: "damage found, or a check failed (verify, doctor)",
+    FOUND_DAMAGE: "damage found, or a check failed (verify, doctor, check)",
     USAGE: "the command line, a value or the App is wrong",
     NOT_FOUND: "no such run, step, approval or workflow, or several fit",
     STORE: "the store is missing, no store, newer, busy or failed",

@@ -260,6 +260,11 @@ class Tool(Generic[P, R_co]):
             raise InvalidDeclaration(f"{what} must take its parameters in order: ({', '.join(self.arguments.names)}).")
 
     @property
+    def fixed_cost(self) -> Mapping[str, Decimal]:
+        """What every call costs per unit, where that does not depend on its arguments."""
+        return self._fixed_cost
+
+    @property
     def costed(self) -> bool:
         """Whether a call needs a budget."""
         return bool(self._fixed_cost) or self._cost is not None
