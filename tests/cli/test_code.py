@@ -187,7 +187,7 @@ def test_a_blocked_run_shows_both_sides_and_is_resumed_only_with_established_com
     _drive(waiting, friend)
     assert waiting.status(inside) == "done"
     resumed = [entry for entry in waiting.read("journal", inside) if entry["entry"] == "resumed"]
-    assert [(entry["by"], entry["why"]) for entry in resumed] == [("ann", "declared")]
+    assert [(entry["fields"]["by"], entry["fields"]["why"]) for entry in resumed] == [("ann", "declared")]
 
 
 def test_without_the_app_the_worker_checks_what_is_to_be_resumed(waiting: Shop) -> None:
