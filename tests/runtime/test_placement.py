@@ -131,6 +131,10 @@ def test_a_segment_that_awaits_nothing_is_found_by_its_code_unless_it_is_the_onl
     async def waits(run: mp.Run, n: int) -> mp.Next[int]:
         return mp.done(await run.receive("go", int))
 
+    @flow.segment
+    async def draws(run: mp.Run, n: int) -> mp.Next[int]:
+        return mp.done(int(run.random()))  # recorded without being awaited
+
     assert [(smell.code, smell.segment) for smell in placement.of_code(flow)] == [("empty_segment", "routes")]
 
 

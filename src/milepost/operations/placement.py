@@ -74,22 +74,26 @@ class Visit:
 
 
 def of_code(workflow: Workflow[Any, Any]) -> list[Smell]:
-    """Return what the code alone shows: segments that can record no step, since they await nothing."""
+    """Return what the code alone shows: segments that can record no step, since they await nothing and ask no run."""
     if len(workflow.segments) < 2:  # noqa: PLR2004  a workflow of one segment has no boundary to move
         return []
-    idle = [name for name, segment in workflow.segments.items() if _awaits_nothing(segment.fn)]
-    said = "it awaits nothing, so its checkpoint keeps nothing new: join it to the segment before or after it"
+    idle = [name for name, segment in workflow.segments.items() if _only_computes(segment.fn)]
+    said = "it only computes, so its checkpoint keeps nothing new: join it to the segment before or after it"
     return [Smell("empty_segment", workflow.name, name, said) for name in idle]
 
 
-def _awaits_nothing(fn: Any) -> bool:
+def _only_computes(fn: Any) -> bool:
+    """Say whether a segment neither awaits anything nor uses its run, whose clock and chance are recorded at once."""
     try:
         source = textwrap.dedent(inspect.getsource(fn))
         tree = ast.parse(source)
     except (OSError, TypeError, SyntaxError):
         return False
-    waits = (ast.Await, ast.AsyncFor, ast.AsyncWith)
-    return not any(isinstance(node, waits) for node in ast.walk(tree))
+    waits, run = (ast.Await, ast.AsyncFor, ast.AsyncWith), fn.__code__.co_varnames[0]
+    for node in ast.walk(tree):
+        if isinstance(node, waits) or (isinstance(node, ast.Name) and node.id == run):
+            return False
+    return True
 
 
 async def visits_of(store: Store, run_id: str) -> list[Visit]:
