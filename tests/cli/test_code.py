@@ -110,13 +110,14 @@ def test_a_check_tells_before_a_deploy_what_happens_to_each_waiting_run(waiting:
     )  # fmt: skip
     assert checked(waiting, deployed(waiting, "two", "2")) == (1, {"blocks": [fresh, inside]})
     assert checked(waiting, deployed(waiting, "friend", "2", options='compatible_with=["1"]')) == (
-        0, {"goes_on": [fresh, inside]}
+        0, {"warns": [fresh, inside]}
     )  # fmt: skip
     assert checked(waiting, deployed(waiting, "moved", "2", more=migration)) == (
         1, {"blocks": [inside], "migrates": [fresh]}
     )  # fmt: skip
     assert checked(waiting, deployed(waiting, "newtool", tool="2")) == (1, {"blocks": [fresh, inside]})
     assert waiting.status(fresh) == "ready"
+    assert waiting.read("plan", fresh, "--app", "moved:app")["act"] == "migrate"
 
 
 def test_a_check_is_read_by_people_too(waiting: Shop) -> None:

@@ -85,6 +85,8 @@ def test_another_workflow_blocks() -> None:
         ({"tools": {"charge": ("1", "t1"), "mail": ("1", "m")}}, "tool 'mail' is new"),
         ({"prompts": {"triage": ("1", "p2")}}, "the text of prompt 'triage' changed under version '1'"),
         ({"prompts": {}}, "prompt 'triage' is gone"),
+        ({"prompts": {"triage": ("1", "p1"), "mail": ("1", "m")}}, "prompt 'mail' is new"),
+        ({"models": {"triage": "model-1", "mail": "model-2"}}, "model 'mail' is new"),
         ({"models": {}}, "model 'triage' is no longer declared"),
         ({"policy": "policy-2"}, "the policy was policy-1, is now policy-2"),
         ({"policy": ""}, "the policy was policy-1, is now none"),
@@ -150,7 +152,7 @@ def test_a_segment_that_is_gone_blocks_unless_a_migration_leads_elsewhere() -> N
 def test_what_an_older_manifest_does_not_tell_cannot_differ() -> None:
     older = Manifest(
         workflow="desk", version="1", fingerprint="f1", tools={"charge": ("1", "t1")}, prompts={"triage": "p1"},
-        segments={"triage": "s0", "pay": "s1"}, policy="policy-1",
+        segments={"triage": "s0", "pay": "s1"}, models={"triage": "model-1"}, policy="policy-1",
     )  # fmt: skip
     kept = msgspec.json.decode(msgspec.json.encode(older), type=Manifest)
 
@@ -240,8 +242,11 @@ def test_every_pair_of_manifests_has_one_verdict_and_always_the_same(
     )
     if recorded.version != now.version and found.verdict not in {"blocks", "changed"}:
         assert found.declared or found.migrates
-    if found.verdict == "equal":
-        assert (recorded.tools, recorded.workflow, recorded.policy) == (now.tools, now.workflow, now.policy)
+    if found.verdict == "equal":  # but for segments that only one side has, which the workflow's fingerprint tells
+        either = recorded.segments.keys() ^ now.segments.keys() | recorded.states.keys() ^ now.states.keys()
+        assert {part for part, _, _ in differences(recorded, now)} <= {
+            f"{what} {name}" for what in ("segment", "state of") for name in either
+        }
     if found.migrates:
         assert not inside
         assert found.migrates[0] == recorded.version

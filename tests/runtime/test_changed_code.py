@@ -168,6 +168,33 @@ async def test_a_tool_s_version_decides_nothing_about_an_effect_that_is_unknown(
         assert sent == ["1"]
 
 
+async def test_an_attached_run_goes_on_with_its_host_s_tools_and_tells_what_changed(stage: Stage) -> None:
+    """Requirement 44. Its control flow is its host's: nothing of ours could make it safe to stop it here."""
+    old, new = priced("1"), priced("2")
+    async with stage.app(tools=[old]) as app, app.attach(key="thread-1") as run:
+        await run.call("one", old, "a")
+    async with stage.app(tools=[new]) as app:
+        async with app.attach(key="thread-1") as run:
+            assert await run.call("two", new, "b") == "receipt 2 b"
+        (change,) = await entries(app, run.id, "code_changed")
+        assert change["changes"] == ["tool 'charge' was version '1', is now '2'"]
+        assert {one.verdict for one in await app.check()} == {"warns"}
+
+
+async def test_going_back_to_the_older_code_is_noticed_inside_a_segment_that_the_newer_one_added_to(
+    stage: Stage,
+) -> None:
+    """Requirement 40. Both the boundary's code and the last one count."""
+    run_id = await inside(stage, desk())
+    async with stage.app(desk("2", compatible_with=["1"])) as app:
+        await app.send(run_id, "other", 1)
+        await has_entry(app, run_id, "code_changed")
+        await parked(app.handle(run_id), "signal")
+    async with stage.app(desk()) as app:
+        await app.send(run_id, "go", 1)
+        assert "made with version '2'" in await blocked(app, run_id)
+
+
 # ---------------------------------------------------------------- resume
 
 

@@ -90,6 +90,12 @@ def done_at_once(flow: Desk, settle: To) -> None:
         return mp.done("no")
 
 
+def gives_up(flow: Desk, settle: To) -> None:
+    @flow.migration(from_="1")
+    def cannot(segment: str, state: Any) -> mp.Next[str]:
+        return mp.fail("nobody knows its price")
+
+
 def nowhere(flow: Desk, settle: To) -> None:
     @flow.migration(from_="1")
     def goes_nowhere(segment: str, state: Any) -> mp.Next[str]:
@@ -109,6 +115,7 @@ def acts(flow: Desk, settle: To) -> None:
         (broken, "raised KeyError: 'cents'"),
         (unfit, "made a state that does not fit"),
         (done_at_once, "not mp.go(segment, state)"),
+        (gives_up, "cannot be carried over: nobody knows its price"),
         (nowhere, "goes to segment 'gone', which is not declared"),
         (acts, "raised NoRun"),
     ],

@@ -124,6 +124,8 @@ def compare(
             migrates = ()
     covered = declared or bool(migrates)
     decided, warns = _parts(recorded, today, promises)
+    if declared:  # that it crossed is told: whoever goes back to the older code must see that the newer one was there
+        warns.insert(0, f"version {today.version!r} is declared compatible with {recorded.version!r}")
     (warns if covered else blocks).extend(decided)
     if segment is not None and segment not in today.segments and today.segments and not migrates:
         blocks.append(f"segment {segment!r}, which the run enters next, is no longer declared")
@@ -197,11 +199,13 @@ def _parts(recorded: Manifest, today: Manifest, promises: Promises) -> tuple[lis
             decides.append(f"prompt {name!r} was version {_version(was)!r}, is now {_version(now)!r}")
         elif _fingerprint(was) != _fingerprint(now):
             warns.append(f"the text of prompt {name!r} changed under version {_version(was)!r}")
+    warns.extend(f"prompt {name!r} is new" for name in today.prompts if name not in recorded.prompts)
     for role, model in recorded.models.items():
         if role not in today.models:
             warns.append(f"model {role!r} is no longer declared")
         elif today.models[role] != model:
             decides.append(f"model {role!r} was {model!r}, is now {today.models[role]!r}")
+    warns.extend(f"model {role!r} is new" for role in today.models if role not in recorded.models)
     if recorded.policy != today.policy:
         warns.append(f"the policy was {recorded.policy or 'none'}, is now {today.policy or 'none'}")
     return decides, warns

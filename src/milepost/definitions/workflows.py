@@ -161,9 +161,11 @@ class Workflow(Generic[I, R]):
         """Declare how a run of version `from_` goes on here, from a boundary.
 
         The function gets the segment that the run would enter and its state as plain JSON data, and says what is next
-        with `go`. It must be a plain `def` without effects. It leads to version `to`: by default to the next older
-        version that has a migration (numbers in versions count as numbers), else to this one; so that from "1" and from
-        "2" are applied one after the other. Raises InvalidDeclaration for a second one from the same version.
+        with `go`; `fail` blocks the run with your reason. It must be a plain `def` without effects.
+
+        It leads to version `to`: by default to the next older version that has a migration (numbers in versions count
+        as numbers), else to this one; so that those from "1" and from "2" are applied one after the other. Raises
+        InvalidDeclaration for a second one from the same version.
         """
         checked_version(from_, f"migration of {self.name}")
         if from_ in self.migrations or from_ == self.version:

@@ -173,6 +173,8 @@ def _called(workflow: Workflow[Any, Any], version: str, segment: str, state: Any
     except Exception as error:  # a migration is a user's code: whatever it raises is why the run stays as it is
         why = f"the migration from {version!r} raised {type(error).__name__}: {error}"
         raise MigrationFailed(why[:1_000]) from error
+    if isinstance(answer, Next) and answer.failure is not None:  # kept as it is, for a person: nothing of it is lost
+        raise MigrationFailed(f"the migration from {version!r} says that it cannot be carried over: {answer.failure}")
     if not isinstance(answer, Next) or answer.segment is None:
         raise MigrationFailed(f"the migration from {version!r} returned {answer!r:.200}, not mp.go(segment, state)")
     return answer

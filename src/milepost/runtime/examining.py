@@ -62,7 +62,7 @@ async def examine(engine: Engine, run_id: str) -> Examined:
         recorded = await compatibility.recorded(session, session.state.manifest_digest)
     except StoreFailed:
         raise
-    except MilepostError as error:
+    except (MilepostError, msgspec.DecodeError) as error:
         why = (str(error),)
         return Examined(row.id, row.workflow, row.version, row.status, row.segment, False, "blocks", why)
     verdict, reasons = await _verdict(session)
