@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Diverged,
         EpochLost,
         IllegalOutcome,
+        Incompatible,
         InvalidArguments,
         InvalidDeclaration,
         InvalidValue,
@@ -92,6 +93,7 @@ __all__ = [
     "Finding",
     "Handle",
     "IllegalOutcome",
+    "Incompatible",
     "InvalidArguments",
     "InvalidDeclaration",
     "InvalidValue",
@@ -164,11 +166,11 @@ _HOMES = {
     "milepost.definitions.tools": "Cost Effect Tool tool",
     "milepost.definitions.workflows": "Next Prompt Segment Workflow done fail go prompt workflow",
     "milepost.errors": (
-        "Damaged Denied Diverged EpochLost IllegalOutcome InvalidArguments InvalidDeclaration InvalidValue "
-        "MalformedEntry MilepostError NeedsPerson NestedStep NewerSchema NoRun NotAStore NotAwaited NotSent "
-        "Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld RunKilled StartConflict "
-        "StepFailed StoreBusy StoreError StoreFailed StoreMissing StrayTask TookTooLong UnknownApproval "
-        "UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary Waiting WrongStatus"
+        "Damaged Denied Diverged EpochLost IllegalOutcome Incompatible InvalidArguments InvalidDeclaration "
+        "InvalidValue MalformedEntry MilepostError NeedsPerson NestedStep NewerSchema NoRun NotAStore "
+        "NotAwaited NotSent Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld RunKilled "
+        "StartConflict StepFailed StoreBusy StoreError StoreFailed StoreMissing StrayTask TookTooLong "
+        "UnknownApproval UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary Waiting WrongStatus"
     ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

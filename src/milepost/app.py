@@ -23,6 +23,7 @@ from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool
 from milepost.definitions.workflows import Workflow
 from milepost.errors import (
+    Incompatible,
     InvalidDeclaration,
     InvalidValue,
     StartConflict,
@@ -36,6 +37,7 @@ from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
 from milepost.runtime.engine import Engine
+from milepost.runtime.examining import Examined, examine, examine_all
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
@@ -95,7 +97,7 @@ class App:
                 why = f"two workflows are named {workflow.name!r}. Rename one, or list it once."
                 raise InvalidDeclaration(why)
             names.add(workflow.name)
-            _ = workflow.first
+            _ = workflow.first, workflow.migration_paths()
             for tool in workflow.tools.values():
                 _check_tool(tool)
         for tool in self._tools:
@@ -392,6 +394,22 @@ class App:
     async def retry(self, run_id: str, /, *, by: str, why: str = "") -> None:
         """Re-enter the failed segment of a run, keeping its finished steps. Raises UnknownRun, WrongStatus."""
         await self._operator().retry(run_id, by=by, why=why)
+
+    async def resume(self, run_id: str, /, *, by: str, why: str) -> None:
+        """Lift the block of a run, after checking that this app's code may go on with it.
+
+        Raises Incompatible with the difference where it may not; UnknownRun, WrongStatus. Whoever takes the run checks
+        again. A segment that changed while the run was half done with it is accepted by this.
+        """
+        engine = self._need_engine()
+        found = await examine(engine, await engine.store.resolve_id(run_id))
+        if found.status == "blocked" and found.verdict in {"blocks", "elsewhere"}:
+            raise Incompatible(found.run, found.reasons)
+        await self._operator().resume(run_id, by=by, why=why)
+
+    async def check(self) -> list[Examined]:
+        """Return what this app's code would do with every run that has not ended, without doing it."""
+        return await examine_all(self._need_engine())
 
     # ------------------------------------------------------------ attached runs
 

@@ -278,6 +278,19 @@ class RunBlocked(RunEnded):
         self.reason = reason
 
 
+class Incompatible(MilepostError):
+    """Today's code may not go on with the run; `differences` say what must be declared, migrated or put back."""
+
+    code = "incompatible"
+
+    def __init__(self, run_id: str, differences: Sequence[str]) -> None:
+        super().__init__(
+            f"run {run_id} stays blocked: {'; '.join(differences)}. Compare both sides with: milepost show {run_id}"
+        )
+        self.run_id = run_id
+        self.differences = tuple(differences)
+
+
 class TookTooLong(MilepostError):
     """The caller's own patience ended; the run goes on."""
 

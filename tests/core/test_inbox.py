@@ -7,6 +7,7 @@ import pytest
 
 from milepost.core import entries as e
 from milepost.core import messages as m
+from milepost.core.code_entries import Resumed
 from milepost.core.inbox import find_effect, journal
 from milepost.core.state import ENDED, RunState
 from tests.core import samples as say
@@ -87,11 +88,30 @@ def test_a_child_that_is_not_ours_is_not_heard() -> None:
     assert journal(say.run(), m.Child(at=99, child="c9", status="done"), NOW) == []
 
 
-@pytest.mark.parametrize("status", ["failed", "blocked"])
-def test_a_failed_or_blocked_run_is_retried_on_a_person_s_word(status: str) -> None:
-    assert journal(say.run(stopped(status)), m.Retry(at=99, by="ann", why="mended"), NOW) == [
+def test_a_failed_run_is_retried_on_a_person_s_word() -> None:
+    assert journal(say.run(stopped("failed")), m.Retry(at=99, by="ann", why="mended"), NOW) == [
         e.Retried(at=NOW, by="ann", why="mended")
     ]
+
+
+def test_a_block_is_lifted_by_resume_and_by_no_retry() -> None:
+    blocked = say.run(stopped("blocked"))
+
+    assert journal(blocked, m.Resume(at=99, by="ann", why="mended"), NOW) == [
+        Resumed(at=NOW, by="ann", why="mended", was=blocked.code)
+    ]
+    assert "milepost resume" in refusal(blocked, m.Retry(at=99, by="ann"))
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "killed"])
+def test_what_is_not_blocked_is_not_resumed(status: str) -> None:
+    assert status in refusal(say.run(stopped(status)), m.Resume(at=99, by="ann"))
+
+
+def test_a_segment_whose_condition_failed_is_retried_like_one_that_raised() -> None:
+    state = say.run(e.RunStopped(at=60, status="blocked", code="condition_failed", why="x"))
+
+    assert journal(state, m.Retry(at=99, by="ann"), NOW) == [e.Retried(at=NOW, by="ann")]
 
 
 @pytest.mark.parametrize("status", ["cancelled", "killed"])

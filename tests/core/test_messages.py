@@ -17,6 +17,7 @@ MESSAGES: list[m.AnyMessage] = [
     m.Child(at=1, child="c1", status="done", result=msgspec.Raw(b"1")),
     m.Retry(at=1, why="mended"),
     m.Recheck(at=1, by="worker-1"),
+    m.Resume(at=1, by="ann", why="compatible now"),
 ]
 
 

@@ -289,8 +289,10 @@ class Steps:
                 if isinstance(perform, deciding.Enter):
                     await self._enter(session)
                 await driver.rest(session, deciding.Rest("switch", session.due()))
-            case resting:
+            case deciding.Rest() | deciding.Release() as resting:
                 await driver.rest(session, resting)
+            case deciding.Migrate():
+                raise AssertionError("one version of the code is modelled")
         return ""
 
     async def _settle(self, session: Session, world: deciding.World) -> str:

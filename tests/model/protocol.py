@@ -354,8 +354,10 @@ class Operator:
                     yield f"the operator kills run {run + 1}", killed.spend("kill")
             if state.may("cancel") and not row.record.state.ended:
                 yield self._tell(state, run, "cancel", messages.Cancel(at=state.now, by="op", why=""))
-            if state.may("retry") and row.record.state.status in {"failed", "blocked"}:
+            if state.may("retry") and row.record.state.status == "failed":
                 yield self._tell(state, run, "retry", messages.Retry(at=state.now, by="op"))
+            if state.may("retry") and row.record.state.status == "blocked":
+                yield self._tell(state.spend("retry"), run, "resume", messages.Resume(at=state.now, by="op"))
             yield from self._resolves(state, run, row)
             yield from self._approves(state, run, row)
         if state.may("hold"):

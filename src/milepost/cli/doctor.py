@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from milepost.cli.code_asked import code_findings, held_up
 from milepost.cli.delivering import is_alive
 from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
 from milepost.cli.opening import now_ms, opened, wait_for
@@ -48,7 +49,8 @@ class Found:
 def doctor(policy: str | None, store: str | None, app: str | None, *, as_json: bool) -> None:
     """Check the SQLite library, the file, the clock, the disk, the policy, and what workers left behind.
 
-    Changes nothing. Ends with code 1 where something is wrong.
+    Changes nothing. Ends with code 1 where something is wrong. With --app typed out, the App's code is asked which
+    waiting runs it would strand.
     """
     settings = Settings(store, app, policy)
     url = settings.url
@@ -56,6 +58,7 @@ def doctor(policy: str | None, store: str | None, app: str | None, *, as_json: b
         with opened(url) as store_:
             findings = wait_for(examine(store_))
         findings += _policy(settings)
+        findings += [Found(*one) for one in code_findings(settings)]
         code = FOUND_DAMAGE if any(one.state == "wrong" for one in findings) else OK
     except StoreError as error:
         findings, code = [Found("store", "wrong", error.code, str(error))], code_of(error)
@@ -86,7 +89,13 @@ async def examine(store: Store) -> list[Found]:
         Found(check.name, "ok" if check.ok else "wrong", check.found, "" if check.ok else check.todo)
         for check in await store.checks(now_ms())
     ]
-    return [*basis, *await _workers(store), *await _mail(store), *await _people(store)]
+    return [
+        *basis,
+        *await _workers(store),
+        *await _mail(store),
+        *await _people(store),
+        *[Found(*one) for one in await held_up(store)],
+    ]
 
 
 async def _workers(store: Store) -> list[Found]:

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 MEANINGS = {
     OK: "done",
-    FOUND_DAMAGE: "damage found, or a check failed (verify, doctor)",
+    FOUND_DAMAGE: "damage found, or a check failed (verify, doctor, check)",
     USAGE: "the command line, a value or the App is wrong",
     NOT_FOUND: "no such run, step, approval or workflow, or several fit",
     STORE: "the store is missing, no store, newer, busy or failed",
@@ -46,6 +46,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NeedsPerson, REFUSED),
     (errors.Parked, REFUSED),
     (errors.RunHeld, REFUSED),
+    (errors.Incompatible, REFUSED),
     (errors.EpochLost, REFUSED),
     (errors.RunEnded, NO_RESULT),
     (errors.TookTooLong, STILL_GOING),

@@ -35,6 +35,7 @@ OWN = {
         "runs": "milepost.cli.runs:runs",
         "show": "milepost.cli.show:show",
         "plan": "milepost.cli.plan:plan",
+        "tools": "milepost.cli.tools:tools",
         "journal": "milepost.cli.journal:journal",
         "effects": "milepost.cli.effects:effects",
     },
@@ -47,8 +48,10 @@ OWN = {
         "cancel": "milepost.cli.verbs:cancel",
         "kill": "milepost.cli.verbs:kill",
         "retry": "milepost.cli.verbs:retry",
+        "resume": "milepost.cli.resume:resume",
     },
     "Check": {
+        "check": "milepost.cli.check:check",
         "verify": "milepost.cli.verify:verify",
         "doctor": "milepost.cli.doctor:doctor",
         "policy": "milepost.cli.policy:policy",

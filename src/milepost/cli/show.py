@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from milepost.cli.code_shown import checkpoints_json, code_json, say_checkpoints, say_code
 from milepost.cli.describing import approval_json, effect_json, named, resolve_command, run_json, waits_for
 from milepost.cli.opening import find_run, opened, wait_for
 from milepost.cli.options import common
 from milepost.cli.printing import ago, compact, heading, iso, moment, plain, say, say_json, short, table
 from milepost.cli.settings import Settings
+from milepost.operations.checkpoints import checkpoints
 from milepost.operations.inspection import Inspector
 
 if TYPE_CHECKING:
+    from milepost.operations.checkpoints import Checkpoints
     from milepost.operations.inspection import EffectView, RunDetail
     from milepost.stores.api import Store
 
@@ -26,21 +29,24 @@ OUTSIDE = {"started", "unknown"}
 def show(run: str, store: str | None, app: str | None, *, as_json: bool) -> None:
     """Show one run: what is finished, what remains, what may have happened outside, and what to type."""
     with opened(Settings(store, app).url) as store_:
-        detail = wait_for(_detail(store_, run))
+        detail, made = wait_for(_read(store_, run))
     if as_json:
-        say_json(_json(detail))
+        say_json({**_json(detail), "checkpoints": checkpoints_json(made)})
         return
     _head(detail)
+    say_code(detail)
     _finished(detail)
     _remains(detail)
     _outside(detail)
     _limits(detail)
+    say_checkpoints(made)
     _made_with(detail)
     _to_do(detail)
 
 
-async def _detail(store: Store, prefix: str) -> RunDetail:
-    return await Inspector(store).detail(await find_run(store, prefix))
+async def _read(store: Store, prefix: str) -> tuple[RunDetail, Checkpoints]:
+    run_id = await find_run(store, prefix)
+    return await Inspector(store).detail(run_id), await checkpoints(store, run_id)
 
 
 def _json(detail: RunDetail) -> dict[str, Any]:
@@ -64,6 +70,7 @@ def _json(detail: RunDetail) -> dict[str, Any]:
         "budget": {"granted": detail.granted, "spent": detail.spent, "reserved": detail.reserved},
         "children": detail.children,
         "manifest": detail.manifest,
+        "code": code_json(detail),
         "state": detail.state,
         "result": detail.result,
     }

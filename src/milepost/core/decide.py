@@ -36,7 +36,8 @@ class World:
     """What a decision may look at besides the record.
 
     `facts` are the tools' declarations by name; `dead` the owners that are proven dead; `blocks` why today's code may
-    not go on with the run; `deadline` and moments are milliseconds since 1970.
+    not go on with the run; `migrates` the versions that a migration must lead it through first; `code` names today's
+    manifest; `deadline` and moments are milliseconds since 1970.
     """
 
     now: int
@@ -46,6 +47,8 @@ class World:
     deadline: int | None = None
     attached: bool = False
     ended: bool = False
+    migrates: tuple[str, ...] = ()
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,13 @@ class Enter:
     """Enter the segment, from its first line; recorded steps answer from the record."""
 
     segment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Lead the run through these versions, at its boundary, before anything is entered."""
+
+    versions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ class Release:
     """Nothing is to be done with this run."""
 
 
-Perform = Enter | Settle | Rest | Release
+Perform = Enter | Migrate | Settle | Rest | Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +162,14 @@ def _given_up(effect: Effect, now: int) -> e.EffectFailed:
 def _going_on(state: RunState, world: World) -> Decision:
     if world.blocks:
         why = "; ".join(world.blocks)
-        return Decision((e.RunStopped(at=world.now, status="blocked", code="incompatible", why=why),), Release())
+        stopped = e.RunStopped(at=world.now, status="blocked", code="incompatible", why=why, manifest=world.code)
+        return Decision((stopped,), Release())
     if state.retry_at is not None and world.now < state.retry_at:
         return Decision((), Rest("time", state.retry_at))
     if state.segment is None:
         raise Damaged(state.run, "it has not ended, and its boundary names no segment to enter")
+    if world.migrates:
+        return Decision((), Migrate(world.migrates))
     return Decision((), Enter(state.segment))
 
 

@@ -394,7 +394,7 @@ class SegmentFailed(Entry, frozen=True, tag="segment_failed.1"):
 
 
 class Retried(Entry, frozen=True, tag="retried.1"):
-    """A person re-entered a failed segment, or a block was lifted."""
+    """A person re-entered a failed segment, or a contradiction was resolved."""
 
     by: str
     why: str = ""
@@ -409,7 +409,10 @@ class RunParked(Entry, frozen=True, tag="run_parked.1"):
 
 
 class RunStopped(Entry, frozen=True, tag="run_stopped.1"):
-    """The run ended without a result, or is blocked: `status` is failed, cancelled, killed or blocked."""
+    """The run ended without a result, or is blocked: `status` is failed, cancelled, killed or blocked.
+
+    `manifest` names the code that may not go on with it.
+    """
 
     status: str
     code: str
@@ -417,6 +420,7 @@ class RunStopped(Entry, frozen=True, tag="run_stopped.1"):
     by: str = ""
     epoch: int = 0
     unknown: tuple[str, ...] = ()
+    manifest: str = ""
 
 
 class RunDone(Entry, frozen=True, tag="run_done.1"):
@@ -444,7 +448,7 @@ class SwitchLifted(Entry, frozen=True, tag="switch_lifted.1"):
     by: str
 
 
-AnyEntry = (
+RunEntry = (
     RunCreated
     | Claimed
     | EffectPlanned

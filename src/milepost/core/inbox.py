@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
 from milepost.core import messages as m
+from milepost.core.code_entries import Resumed
 from milepost.core.steps import Effect
 
 if TYPE_CHECKING:
@@ -55,13 +56,31 @@ def _recheck(_: RunState, __: m.Recheck, ___: int) -> list[e.Entry]:
 
 
 def _retry(state: RunState, message: m.Retry, now: int) -> list[e.Entry]:
-    if state.status not in {"failed", "blocked"}:
-        return _refused(message, now, f"the run is {state.status}, only a failed or blocked one is retried")
+    contradicted = _contradictions(state, message, now)
+    if not contradicted and not may_retry(state.status, state.code):
+        lifted = ": a block is lifted with milepost resume" if state.status == "blocked" else ""
+        return _refused(message, now, f"the run is {state.status}, only a failed segment is entered again{lifted}")
+    return contradicted or [e.Retried(at=now, by=message.by, why=message.why)]
+
+
+def may_retry(status: str, code: str) -> bool:
+    """Say whether a segment failed: it raised, or its completion condition did not hold."""
+    return status == "failed" or (status == "blocked" and code == "condition_failed")
+
+
+def _resume(state: RunState, message: m.Resume, now: int) -> list[e.Entry]:
+    if state.status != "blocked":
+        return _refused(message, now, f"the run is {state.status}, only a blocked one is resumed")
+    resumed = Resumed(at=now, by=message.by, why=message.why, was=state.code)
+    return _contradictions(state, message, now) or [resumed]
+
+
+def _contradictions(state: RunState, message: m.Message, now: int) -> list[e.Entry]:
     contradicted = [effect.path for effect in state.effects() if effect.contradicted]
-    if contradicted:
-        why = f"{', '.join(contradicted)} may have happened: say what is true of it with milepost resolve"
-        return _refused(message, now, why)
-    return [e.Retried(at=now, by=message.by, why=message.why)]
+    if not contradicted:
+        return []
+    why = f"{', '.join(contradicted)} may have happened: say what is true of it with milepost resolve"
+    return _refused(message, now, why)
 
 
 def _refused(message: m.Message, now: int, why: str) -> list[e.Entry]:
@@ -198,4 +217,5 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Child: _child,
     m.Retry: _retry,
     m.Recheck: _recheck,
+    m.Resume: _resume,
 }

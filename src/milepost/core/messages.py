@@ -91,7 +91,13 @@ class Recheck(Message, frozen=True, tag="recheck.1"):
     """Look again at what the run waits for: something outside it has changed. It changes nothing by itself."""
 
 
-AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry | Recheck
+class Resume(Message, frozen=True, tag="resume.1"):
+    """Lift a block, once what blocked the run was checked again by whoever holds it."""
+
+    why: str = ""
+
+
+AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 

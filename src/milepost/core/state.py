@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from milepost.core import code_entries as c
 from milepost.core import entries as e
 from milepost.core.approval import Approval
 from milepost.core.budget import Ledger
@@ -32,6 +33,9 @@ class RunState:
     status: str = "ready"
     about_digest: str = ""
     manifest_digest: str = ""
+    code_digest: str = ""  # the manifest of the code that went on last: the boundary's own, or what came after it
+    code_changes: tuple[str, ...] = ()
+    refused_digest: str = ""
     epoch: int = 0
     owner: str = ""
     owners: dict[int, str] = field(default_factory=dict)
@@ -42,6 +46,7 @@ class RunState:
     visits: dict[str, int] = field(default_factory=dict)
     finished_segment: str | None = None
     finished: tuple[e.Marker, ...] = ()
+    finished_root: str | None = None
     steps: dict[str, Step] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     scopes: tuple[str, ...] = ()
@@ -97,10 +102,12 @@ def fold(run: str, entries: Iterable[e.Entry]) -> RunState:
 
 def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.about_digest, s.manifest_digest = boundary.about, boundary.manifest
+    s.code_digest, s.code_changes, s.refused_digest = boundary.manifest, (), ""
     s.visit, s.segment = boundary.visit, boundary.segment
     s.state, s.state_root = boundary.state, boundary.state_root
     s.visits = dict(boundary.visits)
     s.finished_segment, s.finished = boundary.finished_segment, boundary.finished
+    s.finished_root = boundary.finished_root
     s.steps = {}
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
@@ -383,6 +390,21 @@ def _retried(s: RunState, _: e.Retried) -> None:
     _reopen_failed(s)
 
 
+def _resumed(s: RunState, entry: c.Resumed) -> None:
+    if s.code == "condition_failed":  # its segment has ended, and did not hold: only entering it anew can change that
+        s.segment_attempt, s.retry_at = 0, None
+        _reopen_failed(s)
+    s.status, s.code, s.why, s.refused_digest = "ready", "", "", ""
+    if entry.manifest:
+        s.code_digest = entry.manifest
+        s.code_changes = tuple(dict.fromkeys((*s.code_changes, *entry.accepted)))
+
+
+def _code_changed(s: RunState, entry: c.CodeChanged) -> None:
+    s.code_digest = entry.manifest
+    s.code_changes = tuple(dict.fromkeys((*s.code_changes, *entry.changes)))
+
+
 def _parked(s: RunState, entry: e.RunParked) -> None:
     if not s.ended and s.status != "blocked":
         s.status = "parked"
@@ -392,6 +414,7 @@ def _parked(s: RunState, entry: e.RunParked) -> None:
 def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.status, s.code, s.why = entry.status, entry.code, entry.why
     s.epoch = max(s.epoch, entry.epoch)
+    s.refused_digest = entry.manifest
     if entry.status == "killed":
         for effect in s.effects():
             if effect.outcome == "started":
@@ -437,6 +460,8 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.Checkpointed: _checkpointed,
     e.SegmentFailed: _segment_failed,
     e.Retried: _retried,
+    c.Resumed: _resumed,
+    c.CodeChanged: _code_changed,
     e.RunParked: _parked,
     e.RunStopped: _stopped,
     e.RunDone: _done,

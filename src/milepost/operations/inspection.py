@@ -61,7 +61,8 @@ class RunDetail:
     """Everything the record says of a run now: stage, finished work, pending work, unresolved outcomes.
 
     `visits` counts the finished visits of each segment, `finished` holds the steps of the last one, `effects` and
-    `pending` are of the current one.
+    `pending` are of the current one. `changes` is what differed in code that went on since the boundary, `refused` the
+    manifest of the code that may not.
     """
 
     row: RunRow
@@ -81,6 +82,8 @@ class RunDetail:
     children: dict[str, str]
     cancel: tuple[str, str] | None
     result: Any
+    changes: tuple[str, ...] = ()
+    refused: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,15 @@ class Inspector:
             children=dict(state.children),
             cancel=state.cancel,
             result=result,
+            changes=state.code_changes,
+            refused=msgspec.json.decode(await self._chunk(run_id, refused))
+            if (refused := state.refused_digest)
+            else None,
         )
+
+    async def changes(self, run_id: str) -> tuple[str, ...]:
+        """Return what differed in the code that went on with a run since its boundary. Raises UnknownRun, Damaged."""
+        return (await self._state(run_id))[0].code_changes
 
     async def open_effects(self, run_id: str | None = None) -> list[OpenEffect]:
         """Return the effects that are not settled, of one run or of all."""
@@ -215,6 +226,9 @@ class Inspector:
                 state.apply(entry)
                 if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
                     await self._read_chunks(run_id, entry.boundary, read)
+                elif manifest := getattr(entry, "manifest", ""):
+                    await self._chunk(run_id, manifest)
+                    read.add(manifest)
             row = await self._store.run(run_id)
             if state.status in {"done", "failed", "cancelled", "killed"} and row.status != state.status:
                 why = f"its row says {row.status}, its record says {state.status}"

@@ -16,6 +16,7 @@ from milepost.core import codec
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.budget import amounts
+from milepost.core.inbox import may_retry
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
 from milepost.errors import InvalidValue, UnknownApproval, UnknownStep, WrongStatus
@@ -127,9 +128,21 @@ class Operator:
         """Re-enter a failed segment, keeping its finished steps. Raises UnknownRun, WrongStatus."""
         run_id = await self._store.resolve_id(run_id)
         row = await self._store.run(run_id)
-        if row.status not in {"failed", "blocked"}:
-            raise WrongStatus(run_id, row.status, "failed or blocked")
+        if not may_retry(row.status, (row.why or "").partition(":")[0]):
+            lifted = f" (a block is lifted with milepost resume {run_id} --why …)" if row.status == "blocked" else ""
+            raise WrongStatus(run_id, row.status, f"failed{lifted}")
         await self._deliver(run_id, _fresh("retry"), m.Retry(at=self._now(), by=by, why=why))
+
+    async def resume(self, run_id: str, *, by: str, why: str) -> None:
+        """Lift a block, once whoever takes the run has checked again what blocked it. Raises UnknownRun, WrongStatus.
+
+        Where that code may still not go on with the run, the block stays, and the journal says why.
+        """
+        run_id = await self._store.resolve_id(run_id)
+        row = await self._store.run(run_id)
+        if row.status != "blocked":
+            raise WrongStatus(run_id, row.status, "blocked")
+        await self._deliver(run_id, _fresh("resume"), m.Resume(at=self._now(), by=by, why=why))
 
     async def _answer(self, approval_id: str, *, approved: bool, by: str, why: str) -> None:
         found = await self._store.approvals(approval_id)

@@ -14,6 +14,7 @@ import msgspec
 
 from milepost.core import entries as e
 from milepost.core import messages as m
+from milepost.core.code_entries import Resumed
 from milepost.core.duration import to_ms
 from milepost.core.inbox import find_effect
 from milepost.core.steps import Effect
@@ -28,7 +29,7 @@ from milepost.errors import (
     StoreError,
     Waiting,
 )
-from milepost.runtime import checkpoints, effects, starting
+from milepost.runtime import checkpoints, compatibility, effects, starting
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import LINGER_MS, Session, Unloading
@@ -60,9 +61,9 @@ async def enter(session: Session) -> bool:
     try:
         value = segment.state.read(await _state(session))
     except InvalidValue as unfit:
-        await stop(
-            session, _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {unfit.why}")
-        )
+        digest, data = session.engine.manifest_chunk(workflow)
+        stopped = _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {unfit.why}")
+        await stop(session, msgspec.structs.replace(stopped, manifest=digest), chunks={digest: data})
         raise Rested(None) from unfit
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
@@ -255,6 +256,7 @@ def _checkpoint(session: Session, segment: Segment[Any, Any], outcome: Next[Any]
     new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
     session.head.segment = outcome.segment
     session.put(e.Checkpointed(at=session.engine.clock.now(), boundary=boundary), boundary=0, chunks=new)
+    compatibility.settled(session)
     session.known_chunks = set(chunks)
     session.placed = None if root is None else (root, data)
 
@@ -325,12 +327,19 @@ def _blocked(session: Session, code: str, why: str) -> e.RunStopped:
     return _stopped(session, "blocked", code, why)
 
 
-async def stop(session: Session, stopped: e.RunStopped) -> int | None:
-    """End the run without a result, or block it, and release it."""
+async def refuse_migration(session: Session, why: str) -> int | None:
+    """Block a run whose migration failed, as it is."""
+    digest, data = session.engine.manifest_chunk(session.workflow)
+    stopped = msgspec.structs.replace(_blocked(session, "migration_failed", why), manifest=digest)
+    return await stop(session, stopped, chunks={digest: data})
+
+
+async def stop(session: Session, stopped: e.RunStopped, chunks: dict[str, bytes] | None = None) -> int | None:
+    """End the run without a result, or block it, and release it. `chunks` are written beside."""
     run = session.run_id
     asks = {
         "failed": f"milepost retry {run} --why …",
-        "blocked": f"milepost show {run}, then milepost retry {run} --why …",
+        "blocked": f"milepost show {run}, then milepost resume {run} --why …",
     }
     ask = asks.get(stopped.status)
     reason = "person" if stopped.status == "blocked" else None
@@ -339,7 +348,7 @@ async def stop(session: Session, stopped: e.RunStopped) -> int | None:
         () if stopped.status == "blocked" else parent_post(session, stopped.status, msgspec.Raw(b"null"), stopped.why)
     )
     session.engine.flush_events()
-    await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None))
+    await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None), chunks=chunks)
     return None
 
 
@@ -405,7 +414,7 @@ def take(
         elif isinstance(entry, e.RunStopped):
             ask = f"milepost show {session.run_id}"
             beside["status"] = Status(entry.status, now, "person", None, ask, f"{entry.code}: {entry.why}")
-        elif isinstance(entry, e.Retried):
+        elif isinstance(entry, e.Retried | Resumed):
             beside["status"] = Status("running", now)
         elif isinstance(entry, e.Contradicted) and isinstance(message, m.Evidence):
             why = f"contradicted at {message.path} of run {session.run_id}: {entry.evidence}"

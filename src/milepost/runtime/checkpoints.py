@@ -32,17 +32,13 @@ def make_boundary(
     s = session.state
     left = s.segment or finished or ""
     visits = {**s.visits, left: s.visits.get(left, 0) + 1} if left else dict(s.visits)
-    about = session.about
-    if s.scopes and set(s.scopes) - set(about.authority.scopes):
-        about = msgspec.structs.replace(about, authority=about.authority.widened(s.scopes))
-        session.about = about
-        s.about_digest = starting.put_chunk(chunks, _json.encode(about))
+    about = _about(session, chunks)
     digest, manifest = session.engine.manifest_chunk(session.workflow)
     if digest != s.manifest_digest:
         chunks[digest] = manifest
     markers, finished_root = _place_markers(_markers(session), chunks)
     return e.Boundary(
-        about=s.about_digest,
+        about=about,
         manifest=digest,
         visit=s.visit + 1,
         segment=segment,
@@ -61,6 +57,47 @@ def make_boundary(
         epoch=s.epoch,
         owner=s.owner,
     )
+
+
+def migrated_boundary(
+    session: Session, chunks: dict[str, bytes], segment: str, state: msgspec.Raw, root: str | None
+) -> e.Boundary:
+    """Return the boundary that a migration makes of the present one: nothing was finished, and nothing is forgotten."""
+    s = session.state
+    digest, manifest = session.engine.manifest_chunk(session.workflow)
+    chunks[digest] = manifest
+    visits = dict(s.visits)
+    if s.generation:  # what failed and was given up had keys here: another visit has other keys
+        visits[segment] = visits.get(segment, 0) + 1
+    return e.Boundary(
+        about=_about(session, chunks),
+        manifest=digest,
+        visit=s.visit + 1,
+        segment=segment,
+        state=state,
+        state_root=root,
+        finished_segment=s.finished_segment,
+        finished=s.finished,
+        finished_root=s.finished_root,
+        visits=visits,
+        granted=s.ledger.granted,
+        spent=s.ledger.spent,
+        signals=tuple(s.signals),
+        children=dict(s.children),
+        cancel=s.cancel,
+        epoch=s.epoch,
+        owner=s.owner,
+    )
+
+
+def _about(session: Session, chunks: dict[str, bytes]) -> str:
+    """Return the digest of what is true of the run, with the scopes that were granted since."""
+    s, about = session.state, session.about
+    if s.scopes and set(s.scopes) - set(about.authority.scopes):
+        about = msgspec.structs.replace(about, authority=about.authority.widened(s.scopes))
+        session.about = about
+        s.about_digest = starting.put_chunk(chunks, _json.encode(about))
+    return s.about_digest
 
 
 def _place_markers(markers: list[e.Marker], chunks: dict[str, bytes]) -> tuple[tuple[e.Marker, ...], str | None]:

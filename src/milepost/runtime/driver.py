@@ -21,12 +21,11 @@ import msgspec
 
 from milepost.core import codec, messages
 from milepost.core import entries as e
-from milepost.core.decide import Enter, Release, Rest, Settle, decide, recover
+from milepost.core.decide import Enter, Migrate, Release, Rest, Settle, decide, recover
 from milepost.core.inbox import journal
-from milepost.core.manifest import Manifest, compare
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
-from milepost.runtime import boundaries, ruling
+from milepost.runtime import boundaries, compatibility, ruling
 from milepost.runtime.session import LINGER_MS, Session
 from milepost.stores.api import Claim, Status
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from milepost.stores.api import Head, Tail
 
 _about = msgspec.json.Decoder(e.About)
-_manifest = msgspec.json.Decoder(Manifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +123,7 @@ async def load(engine: Engine, head: Head) -> Session:
     if entries:
         # Durable before anything is asked or sent: the moment of being quiet is fixed by the first claim that sees it.
         await session.durable(*entries)
+    compatibility.note_change(session)
     return session
 
 
@@ -143,21 +142,8 @@ async def read(engine: Engine, tail: Tail) -> Session:
     workflow = engine.workflows.get(about.workflow)
     tools = engine.tools if about.attached else workflow.tools if workflow is not None else {}
     session = Session(engine, tail.head, state, about, workflow, tools)
-    session.blocks = await _compatibility(engine, session)
+    await compatibility.judge(engine, session)
     return session
-
-
-async def _compatibility(engine: Engine, session: Session) -> tuple[str, ...]:
-    if session.attached or session.state.ended:
-        return ()
-    if session.workflow is None:
-        return (f"workflow {session.about.workflow!r} is not registered by the code that runs now",)
-    recorded = _manifest.decode(await engine.verified_chunk(session.run_id, session.state.manifest_digest))
-    today = _manifest.decode(engine.manifest_bytes(session.workflow))
-    blocks = list(compare(recorded, today, session.workflow.compatible_with).blocks)
-    if session.state.segment not in session.workflow.segments:
-        blocks.append(f"segment {session.state.segment!r} is no longer declared")
-    return tuple(blocks)
 
 
 async def drive(session: Session, segments: int | None) -> int | None:
@@ -174,7 +160,7 @@ async def drive(session: Session, segments: int | None) -> int | None:
                 before = [entry for entry in decision.append if entry is not stop[0]]
                 if before:
                     session.put(*before)
-                return await boundaries.stop(session, stop[0])
+                return await boundaries.stop(session, stop[0], chunks=compatibility.manifest_beside(session, stop))
             if session.draining or (segments is not None and written >= segments):
                 return await hand_back(session)
             match decision.perform:
@@ -184,6 +170,11 @@ async def drive(session: Session, segments: int | None) -> int | None:
                     written += 1
                     if session.state.ended:
                         return None
+                case Migrate(versions=versions):
+                    try:
+                        await compatibility.migrate(session, versions)
+                    except compatibility.MigrationFailed as failed:
+                        return await boundaries.refuse_migration(session, str(failed))
                 case Settle():
                     if not await settle_all(session):
                         held = ruling.resting(session)
@@ -216,7 +207,13 @@ async def take_inbox(session: Session) -> None:
         entries = boundaries.unfit(session, message)
         message, chunks = boundaries.stowed(session, message)
         entries = entries or journal(session.state, message, session.engine.clock.now())
+        entries = compatibility.resuming(session, message, entries)
+        chunks = {**(chunks or {}), **compatibility.manifest_beside(session, entries)} or None
+        was = session.state.status
         boundaries.take(session, id_, message, entries, chunks)
+        if session.state.status != was:  # it may go on: under the code that runs now
+            await compatibility.judge(session.engine, session)
+            compatibility.note_change(session)
     if waiting:
         session.held.clear()  # what arrived may be what a rule looks at
         session.changed()

@@ -20,6 +20,7 @@ from milepost.core import codec, messages
 from milepost.core import entries as e
 from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
+from milepost.core.manifest import EQUAL
 from milepost.core.outcome import Resend
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, EpochLost, Waiting
@@ -84,7 +85,9 @@ class Session:
         self.known_chunks: set[str] = set()
         self.placed: tuple[str, bytes] | None = None
         self.dead: frozenset[str] = frozenset()
+        self.compatibility = EQUAL
         self.blocks: tuple[str, ...] = ()
+        self.migrates: tuple[str, ...] = ()
         self.once_of: dict[str, Once] = {}
         self.waits: dict[str, Waiting] = {}
         self.polls: dict[str, int] = {}
@@ -110,8 +113,9 @@ class Session:
         """Return what a decision may look at now."""
         engine = self.engine
         return World(
-            engine.clock.now(), self.facts, self.dead, self.blocks, self.about.deadline, self.attached, self.state.ended
-        )
+            engine.clock.now(), self.facts, self.dead, self.blocks, self.about.deadline, self.attached,
+            self.state.ended, self.migrates, engine.manifest_chunk(self.workflow)[0] if self.blocks else "",
+        )  # fmt: skip
 
     def put(self, *entries: e.Entry, saw: Saw | None = None, **beside: Any) -> None:
         """Apply entries and queue them; they are durable before anything that is awaited later.

@@ -12,7 +12,7 @@ from milepost.core import entries as e
 from milepost.core.authority import Granted
 from milepost.core.budget import Amounts
 from milepost.core.chunks import digest_of, join, split
-from milepost.core.manifest import Manifest
+from milepost.core.manifest import Manifest, Part, Promises
 from milepost.core.state import fold
 from milepost.definitions.workflows import Workflow
 from milepost.errors import Damaged
@@ -28,19 +28,33 @@ INLINE_BYTES = 1_024
 _json = msgspec.json.Encoder(order="deterministic")
 
 
-def manifest_of(workflow: Workflow[Any, Any] | None, tools: Mapping[str, Tool[..., Any]]) -> Manifest:
-    """Return the versions and fingerprints of what runs today."""
+def manifest_of(workflow: Workflow[Any, Any] | None, tools: Mapping[str, Tool[..., Any]], policy: str = "") -> Manifest:
+    """Return the versions and fingerprints of what runs today; `policy` is the version of the policy in force."""
     listed = {name: (tool.version, tool.fingerprint[:16]) for name, tool in sorted(tools.items())}
     if workflow is None:
-        return Manifest(tools=listed)
+        return Manifest(tools=listed, policy=policy)
+    prompts: dict[str, Part | str] = {
+        name: (prompt.version, prompt.fingerprint[:16]) for name, prompt in sorted(workflow.prompts.items())
+    }
     return Manifest(
         workflow=workflow.name,
         version=workflow.version,
         fingerprint=workflow.fingerprint[:16],
         tools=listed,
-        prompts={name: prompt.fingerprint[:16] for name, prompt in sorted(workflow.prompts.items())},
+        prompts=prompts,
         segments={name: segment.fingerprint[:16] for name, segment in workflow.segments.items()},
+        states={name: segment.state.fingerprint[:16] for name, segment in workflow.segments.items()},
+        models=dict(sorted(workflow.models.items())),
+        policy=policy,
     )
+
+
+def promises_of(workflow: Workflow[Any, Any] | None, tools: Mapping[str, Tool[..., Any]]) -> Promises:
+    """Return what today's code says about older versions of itself."""
+    stands_in = {name: tool.compatible_with for name, tool in tools.items() if tool.compatible_with}
+    if workflow is None:
+        return Promises(tools=stands_in)
+    return Promises(workflow.compatible_with, workflow.migration_paths(), stands_in)
 
 
 def place_state(data: bytes) -> tuple[msgspec.Raw, str | None, dict[str, bytes]]:
