@@ -264,7 +264,7 @@ def test_the_doctor_says_which_policy_holds(shop: Shop) -> None:
         assert result.exit_code == code, result.output
         return next(one for one in json.loads(result.stdout)["findings"] if one["what"] == "policy")
 
-    assert found(0)["found"].startswith("default: ")
+    assert found(0, "--app", "shop:app")["found"].startswith("default: ")
     write(shop, GOOD)
     assert found(0, "--policy", "policy.toml")["found"].startswith("policy.toml, version 7, 4 rules")
     broken = found(1, "--policy", "gone.toml")

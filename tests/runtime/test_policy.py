@@ -1,5 +1,6 @@
 """A policy decides before each attempt: what it denies is not sent, what it does not know waits, what it asks waits."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,6 +117,23 @@ async def test_what_waits_for_the_policy_is_looked_at_again_by_the_next_worker(
     policy.says(ALLOW)
     async with stage.app(flow, policy=str(policy.path)) as app:
         assert await app.handle(handle.id, flow).result(timeout="10s") == "sent ann"
+
+
+async def test_a_run_tells_that_its_policy_became_another_one_while_it_waited(
+    stage: Stage, outside: Outside, policy: File
+) -> None:
+    """Requirement 34. Requirement 44. The manifest has its version and fingerprint."""
+    flow = one_call(mailing(outside))
+    async with stage.app(flow, policy=policy.says(NEVER.replace("mail", "fax"))) as app:
+        handle = await app.start(flow, "ann")
+        await parked(handle, "authority")
+    policy.says(ALLOW)
+    async with stage.app(flow, policy=str(policy.path)) as app:
+        await app.handle(handle.id, flow).result(timeout="10s")
+        (changed,) = [line for line in await app.inspect.journal(handle.id) if line.name == "code_changed"]
+
+    (said,) = changed.fields["changes"]
+    assert re.fullmatch(r"the policy was 1\+[0-9a-f]{16}, is now 2\+[0-9a-f]{16}", said)
 
 
 def test_a_script_is_told_what_to_type_and_goes_on_once_that_is_done(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from milepost.cli.code_asked import code_findings, held_up
+from milepost.cli.code_asked import code_findings, explicit, held_up
 from milepost.cli.delivering import is_alive
 from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
 from milepost.cli.opening import now_ms, opened, wait_for
@@ -74,9 +74,9 @@ def doctor(policy: str | None, store: str | None, app: str | None, *, as_json: b
 
 
 def _policy(settings: Settings) -> list[Found]:
-    """Return which policy decides; nothing where neither a file nor an App is named that would say it."""
+    """Return which policy decides; nothing where no file is named and no App was typed out that would say it."""
     named = settings.named_policy
-    if named is None and settings.named_app is None:
+    if named is None and not explicit():
         return []
     path = named if named is not None else settings.app.policy
     told = in_force(None if path is None else PolicyFile(path))

@@ -109,6 +109,12 @@ class PolicyFile:
         self._seen: object = None
         self._read: Policy | InvalidPolicy | None = None
 
+    @property
+    def label(self) -> str:
+        """How today's policy stands in the record; one that cannot be read is `unreadable`."""
+        found = self.current()
+        return "unreadable" if isinstance(found, InvalidPolicy) else found.label
+
     def current(self) -> Policy | InvalidPolicy:
         """Return today's policy, or why there is none. `turns` counts how often it became another one."""
         try:

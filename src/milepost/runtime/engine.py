@@ -86,7 +86,7 @@ class Engine:
         self._resources: dict[type[Any], Any] = {}
         self._opened = AsyncExitStack()
         self._factories = dict(resources or {})
-        self._manifests: dict[str, tuple[str, bytes]] = {}
+        self._manifests: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._stop_renewing = threading.Event()
         self._renewing: threading.Thread | None = None
         self._watchers: dict[str, asyncio.Future[None]] = {}
@@ -236,11 +236,12 @@ class Engine:
     def manifest_chunk(self, workflow: Workflow[Any, Any] | None) -> tuple[str, bytes]:
         """Return today's manifest as a chunk: its digest and its bytes."""
         name = workflow.name if workflow is not None else ""
-        if name not in self._manifests:
+        policy = "" if self.policy is None else self.policy.label
+        if (name, policy) not in self._manifests:
             tools = workflow.tools if workflow is not None else self.tools
-            data = msgspec.json.encode(starting.manifest_of(workflow, tools), order="deterministic")
-            self._manifests[name] = (digest_of(data), data)
-        return self._manifests[name]
+            data = msgspec.json.encode(starting.manifest_of(workflow, tools, policy), order="deterministic")
+            self._manifests[name, policy] = (digest_of(data), data)
+        return self._manifests[name, policy]
 
     async def verified_chunk(self, run_id: str, digest: str) -> bytes:
         """Return a chunk whose bytes match its name. Raises Damaged."""
