@@ -24,18 +24,20 @@ from milepost.definitions.workflows import Workflow
 from milepost.errors import (
     InvalidDeclaration,
     InvalidValue,
+    NotReversible,
     StartConflict,
     TookTooLong,
     UnknownWorkflow,
 )
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
-from milepost.runtime import driver, starting
+from milepost.runtime import driver, rewinding, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
 from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
+from milepost.runtime.rewinding import Way
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
 from milepost.stores.sqlite.store import SqliteStore
@@ -384,6 +386,45 @@ class App:
     async def retry(self, run_id: str, /, *, by: str, why: str = "") -> None:
         """Re-enter the failed segment of a run, keeping its finished steps. Raises UnknownRun, WrongStatus."""
         await self._operator().retry(run_id, by=by, why=why)
+
+    async def find_way(self, run_id: str, to: str, /) -> Way:
+        """Return what a rewind would undo and what forbids it, without doing it. Raises UnknownRun, UnknownBoundary."""
+        engine = self._need_engine()
+        full = await engine.store.resolve_id(run_id)
+        driven = (await engine.store.run(full)).owner is not None
+        return await rewinding.find_way(engine, full, to, driven=driven)
+
+    async def rewind(self, run_id: str, /, *, to: str, by: str, why: str) -> None:
+        """Take a run back to one of its boundaries: a worker undoes what was done since, newest first.
+
+        Raises NotReversible, with each reason, before anything is done; UnknownRun, UnknownBoundary.
+        """
+        way = await self.find_way(run_id, to)
+        if way.refused:
+            raise NotReversible(run_id, way.target.name, way.refused)
+        await self._operator().rewind(run_id, to=to, by=by, why=why)
+
+    async def fork(
+        self,
+        run_id: str,
+        /,
+        *,
+        by: str,
+        why: str,
+        at: str | None = None,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        deadline: Duration | datetime | None = None,
+    ) -> Handle[Any]:
+        """Make a new run that goes on from a boundary of another one, with the authority and the money given here.
+
+        Raises NotReversible, UnknownRun, UnknownBoundary, Damaged, StartConflict, InvalidValue.
+        """
+        until = _moment(deadline, self._need_engine().clock.now())
+        given = {"authority": authority or Authority(by), "budget": budget, "key": key, "deadline": until}
+        forked = await self._operator().fork(run_id, at=at, by=by, why=why, **given)
+        return self.handle(forked.run_id)
 
     # ------------------------------------------------------------ attached runs
 

@@ -226,7 +226,7 @@ def told_of(folder: Path, effect: str) -> list[e.Entry]:
     for entries in journals(folder):
         steps: set[str] = set()
         for entry in entries:
-            if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+            if isinstance(entry, e.BOUNDARIES):
                 steps = set()
             plan = getattr(entry, "plan", entry)
             if isinstance(plan, e.EffectPlanned) and f"{plan.tool} {first_of(plan)}".startswith(effect):

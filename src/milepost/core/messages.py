@@ -87,7 +87,14 @@ class Retry(Message, frozen=True, tag="retry.1"):
     why: str = ""
 
 
-AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry
+class Rewind(Message, frozen=True, tag="rewind.1"):
+    """Undo what happened since the boundary of visit `to`, and go on from there."""
+
+    to: int
+    why: str = ""
+
+
+AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry | Rewind
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 

@@ -213,7 +213,7 @@ class Inspector:
             for one in stored:
                 entry = codec.decode(one.body)
                 state.apply(entry)
-                if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+                if isinstance(entry, e.BOUNDARIES):
                     await self._read_chunks(run_id, entry.boundary, read)
             row = await self._store.run(run_id)
             if state.status in {"done", "failed", "cancelled", "killed"} and row.status != state.status:

@@ -21,12 +21,12 @@ import msgspec
 
 from milepost.core import codec, messages
 from milepost.core import entries as e
-from milepost.core.decide import Enter, Release, Rest, Settle, decide, recover
+from milepost.core.decide import Enter, GoBack, Release, Rest, Settle, decide, recover
 from milepost.core.inbox import journal
 from milepost.core.manifest import Manifest, compare
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
-from milepost.runtime import boundaries
+from milepost.runtime import boundaries, rewinding
 from milepost.runtime.session import LINGER_MS, Session
 from milepost.stores.api import Claim, Status
 
@@ -134,7 +134,7 @@ async def read(engine: Engine, tail: Tail) -> Session:
     engine.verify_tail(tail)
     entries = [codec.decode(stored.body) for stored in tail.entries]
     first = entries[0]
-    if not isinstance(first, e.RunCreated | e.Checkpointed | e.RunDone):
+    if not isinstance(first, e.BOUNDARIES):
         raise Damaged(run_id, "its latest boundary is no boundary", seq=tail.entries[0].seq)
     if isinstance(first, e.RunCreated) and first.run != run_id:
         raise Damaged(run_id, f"it is the record of run {first.run}")
@@ -143,20 +143,24 @@ async def read(engine: Engine, tail: Tail) -> Session:
     workflow = engine.workflows.get(about.workflow)
     tools = engine.tools if about.attached else workflow.tools if workflow is not None else {}
     session = Session(engine, tail.head, state, about, workflow, tools)
-    session.blocks = await _compatibility(engine, session)
+    session.blocks = await compatibility(engine, session)
     return session
 
 
-async def _compatibility(engine: Engine, session: Session) -> tuple[str, ...]:
+async def compatibility(engine: Engine, session: Session) -> tuple[str, ...]:
     if session.attached or session.state.ended:
         return ()
     if session.workflow is None:
         return (f"workflow {session.about.workflow!r} is not registered by the code that runs now",)
-    recorded = _manifest.decode(await engine.verified_chunk(session.run_id, session.state.manifest_digest))
+    state, rewind = session.state, session.state.rewind
+    manifest, segment = state.manifest_digest, state.segment
+    if rewind is not None:  # what matters is where it goes on
+        manifest, segment = rewind.boundary.manifest, rewind.boundary.segment
+    recorded = _manifest.decode(await engine.verified_chunk(session.run_id, manifest))
     today = _manifest.decode(engine.manifest_bytes(session.workflow))
     blocks = list(compare(recorded, today, session.workflow.compatible_with).blocks)
-    if session.state.segment not in session.workflow.segments:
-        blocks.append(f"segment {session.state.segment!r} is no longer declared")
+    if segment not in session.workflow.segments:
+        blocks.append(f"segment {segment!r} is no longer declared")
     return tuple(blocks)
 
 
@@ -164,8 +168,11 @@ async def drive(session: Session, segments: int | None) -> int | None:
     """Work on a loaded run until it rests or ends; return when it is due again."""
     written = 0
     try:
-        await take_inbox(session)  # what arrives later, the worker brings
+        await take_inbox(session, at_rest=True)  # what arrives later, the worker brings
         while True:
+            if session.returning:
+                session.returning = False
+                await take_inbox(session, at_rest=True)
             world = session.world()
             session.late = world.deadline is not None and world.now >= world.deadline
             decision = decide(session.state, world)
@@ -184,6 +191,8 @@ async def drive(session: Session, segments: int | None) -> int | None:
                     written += 1
                     if session.state.ended:
                         return None
+                case GoBack():
+                    await rewinding.go_back(session)
                 case Settle():
                     if not await settle_all(session):
                         return await rest(session, Rest("switch", session.due()))
@@ -198,8 +207,11 @@ async def drive(session: Session, segments: int | None) -> int | None:
         return rested.due
 
 
-async def take_inbox(session: Session) -> None:
-    """Turn what is in the inbox into entries, in the transaction that marks it taken."""
+async def take_inbox(session: Session, *, at_rest: bool = False) -> None:
+    """Turn what is in the inbox into entries, in the transaction that marks it taken.
+
+    `at_rest` says that the run's own driver asks, while nothing of the run is under way.
+    """
     waiting = await session.engine.store.inbox(session.run_id)
     for id_, body in waiting:
         if id_ in session.taken:
@@ -210,6 +222,13 @@ async def take_inbox(session: Session) -> None:
         except msgspec.DecodeError as error:
             refused = e.MessageRefused(at=session.engine.clock.now(), kind="unreadable", why=str(error))
             session.put(refused, taken=[id_])
+            continue
+        if isinstance(message, messages.Rewind):
+            if not await rewinding.take(session, id_, message, at_rest=at_rest):
+                session.taken.discard(id_)
+                return  # it is asked again when nothing is under way; what came later waits behind it
+            if at_rest:
+                session.blocks = await compatibility(session.engine, session)
             continue
         entries = boundaries.unfit(session, message)
         message, chunks = boundaries.stowed(session, message)

@@ -44,7 +44,7 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
     if session.unloading:
         raise Unloading
     tool = step.tool
-    if session.tools.get(tool.name) is not tool:
+    if session.listed.get(tool.name) is not tool:
         raise StepFailed(step.path, f"tool {tool.name} is not listed by this workflow: add it to tools=[…]")
     if session.engine.writer.crowded:
         await session.engine.writer.room()
@@ -56,13 +56,13 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
     if tool.effect == "read" and not tool.costed and not callable(tool.approval) and not tool.approval:
         assert not isinstance(record, Effect)
         return await reads.read(branch, step, record)
-    if tool.effect == "transactional":
-        return await _effect(branch, step, transactional=True)
-    return await _effect(branch, step, transactional=False)
+    return await act(branch, step)
 
 
-async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any:
+async def act(branch: Branch, step: ToolStep) -> Any:
+    """Await an effect that took its place: from the record, or for real. Raises StepFailed, Denied."""
     session, tool = branch.session, step.tool
+    transactional = tool.effect == "transactional"
     while True:
         record = session.state.steps.get(step.id)
         effect = record if type(record) is Effect else None
@@ -364,6 +364,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         done.append(confirmed)
         if once is not None:
             settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", bytes(raw), step.id))
+        settled.extend(session.undone(step.id))
         return [encode(confirmed)]
 
     future = session.queue(
