@@ -422,8 +422,10 @@ class App:
         Raises NotReversible, UnknownRun, UnknownBoundary, Damaged, StartConflict, InvalidValue.
         """
         until = _moment(deadline, self._need_engine().clock.now())
-        given = {"authority": authority or Authority(by), "budget": budget, "key": key, "deadline": until}
-        forked = await self._operator().fork(run_id, at=at, by=by, why=why, **given)
+        held = authority or Authority(by)
+        forked = await self._operator().fork(
+            run_id, at=at, by=by, why=why, authority=held, budget=budget, key=key, deadline=until
+        )
         return self.handle(forked.run_id)
 
     # ------------------------------------------------------------ attached runs

@@ -16,6 +16,7 @@ MESSAGES: list[m.AnyMessage] = [
     m.Evidence(at=1, visit=2, step=":0", path="p", attempt=3, saw="returned", value=msgspec.Raw(b"7"), why="late"),
     m.Child(at=1, child="c1", status="done", result=msgspec.Raw(b"1")),
     m.Retry(at=1, why="mended"),
+    m.Rewind(at=1, by="ann", to=2, why="the wrong customer"),
 ]
 
 

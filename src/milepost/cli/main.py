@@ -37,6 +37,7 @@ OWN = {
         "plan": "milepost.cli.plan:plan",
         "journal": "milepost.cli.journal:journal",
         "effects": "milepost.cli.effects:effects",
+        "diff": "milepost.cli.diff:diff",
     },
     "Decide": {
         "resolve": "milepost.cli.verbs:resolve",
@@ -47,6 +48,8 @@ OWN = {
         "cancel": "milepost.cli.verbs:cancel",
         "kill": "milepost.cli.verbs:kill",
         "retry": "milepost.cli.verbs:retry",
+        "rewind": "milepost.cli.rewind:rewind",
+        "fork": "milepost.cli.fork:fork",
     },
     "Check": {
         "verify": "milepost.cli.verify:verify",

@@ -38,14 +38,6 @@ def undoing(visit: int, step: str) -> str:
     return f"{UNDOING}{visit}/{step}"
 
 
-def name_of(boundary: e.Boundary) -> str:
-    """Return how people name a boundary: the segment that is entered there, and which visit of it, if not the first."""
-    if boundary.segment is None:
-        return END
-    visits = boundary.visits.get(boundary.segment, 0)
-    return f"{boundary.segment}@{visits + 1}" if visits else boundary.segment
-
-
 @dataclass(slots=True)
 class Stage:
     """A boundary, and the steps and spending of the visit behind it. `seq` is the number of the boundary's entry."""
@@ -55,12 +47,17 @@ class Stage:
     boundary: e.Boundary
     steps: dict[str, Step] = field(default_factory=dict)
     spent: Amounts = field(default_factory=dict)
+    ended: bool = False
     undone: bool = False
 
     @property
     def name(self) -> str:
-        """The boundary's name."""
-        return name_of(self.boundary)
+        """The segment that is entered there, and which visit of it if not the first; a number in an attached run."""
+        segment = self.boundary.segment
+        if segment is None:
+            return END if self.ended else str(self.visit)
+        visits = self.boundary.visits.get(segment, 0)
+        return f"{segment}@{visits + 1}" if visits else segment
 
     @property
     def visit(self) -> int:
@@ -114,7 +111,7 @@ def read(run: str, entries: Iterable[e.Entry]) -> History:
             if isinstance(entry, e.Rewound):
                 for stage in history.stages:
                     stage.undone = stage.undone or stage.visit >= entry.to
-            history.stages.append(Stage(seq, entry.at, entry.boundary))
+            history.stages.append(Stage(seq, entry.at, entry.boundary, ended=isinstance(entry, e.RunDone)))
         elif not history.stages:
             raise Damaged(run, "its first entry holds no boundary", seq=seq)
         if isinstance(entry, e.RewindAsked):
@@ -140,7 +137,7 @@ def _close(history: History) -> None:
 
 def unsound(history: History, target: Stage) -> list[str]:
     """Return why nobody may go on from a boundary: what its state tells of does not stand any more."""
-    if target.boundary.segment is None:
+    if target.ended:
         return ["the run ended there: there is nothing to go on with"]
     if target.undone:
         return ["a rewind has undone it, or written it anew: what its state tells of does not stand"]

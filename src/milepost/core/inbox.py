@@ -193,4 +193,4 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Evidence: _evidence,
     m.Child: _child,
     m.Retry: _retry,
-}
+}  # m.Rewind is decided on the whole record and on today's tools: see runtime/rewinding.py

@@ -154,7 +154,7 @@ async def fork(
 
 
 def _latest(history: History) -> Stage:
-    return [stage for stage in history.standing() if stage.boundary.segment is not None][-1]
+    return [stage for stage in history.standing() if not stage.ended][-1]
 
 
 def _told(

@@ -60,8 +60,8 @@ def make_boundary(
 def made_again(session: Session, chunks: dict[str, bytes], target: e.Boundary) -> e.Boundary:
     """Return the boundary after the current visit that goes on where an earlier one stood.
 
-    From the earlier one come the segment, its state and what had finished before it, under the manifest that the state was
-    written with. Whatever permits or limits is the run's of now. What failed since is kept, against late evidence.
+    From the earlier one come the segment, its state and what had finished before it, under the manifest that the state
+    was written with. What permits or limits is the run's of now. What failed since is kept, against late evidence.
     """
     s = session.state
     failed = tuple(marker for marker in s.finished if marker.outcome == "failed" and marker not in target.finished)

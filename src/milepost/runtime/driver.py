@@ -148,6 +148,7 @@ async def read(engine: Engine, tail: Tail) -> Session:
 
 
 async def compatibility(engine: Engine, session: Session) -> tuple[str, ...]:
+    """Return why today's code may not go on with a run."""
     if session.attached or session.state.ended:
         return ()
     if session.workflow is None:

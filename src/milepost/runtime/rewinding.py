@@ -4,17 +4,17 @@
            is in flight finishes. Then its whole record is read and verified.
   refuse   before anything is done, naming each effect that stands in the way: one that is not settled, that no tool
            undoes, or that today's code cannot undo. The refusal is an entry.
-  write    `RewindAsked` holds the target and what is to be undone, newest first. From here on the run does nothing else,
-           whoever drives it, until it is back, or is cancelled or killed.
-  undo     each compensation is an effect of its own: planned with a key, under all gates, reconciled where its outcome is
-           unknown. It parks where any effect would. One that fails for good blocks the run; `retry` asks for it again.
-  return   once all are confirmed, `Rewound` writes the boundary anew, with the authority, the money and the signals that
-           the run has *now*: what was spent, used up or taken away does not come back. Visits go on rising, so each step
-           that is done again is another effect.
+  write    `RewindAsked` holds the target and what is to be undone, newest first. From here on the run does nothing
+           else, whoever drives it, until it is back, or is cancelled or killed.
+  undo     each compensation is an effect of its own: planned with a key, under all gates, reconciled where its outcome
+           is unknown. It parks where any effect would. One that fails for good blocks the run; `retry` tries it anew.
+  return   once all are confirmed, `Rewound` writes the boundary anew, with the authority, the money and the signals
+           that the run has *now*: what was spent, used up or taken away does not come back. Visits go on rising, so
+           each step that is done again is another effect.
 
 What may go wrong. A crash anywhere resumes: the list stands in the record, and the step of a compensation is made from
-what it undoes, so that it is asked for once. What has to be undone is fixed when the list is written; nothing of the run
-can add to it, because nothing else of the run is done any more.
+what it undoes, so that it is asked for once. What is undone is fixed when the list is written; nothing can add to it,
+because nothing else of the run is done any more.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ async def take(session: Session, id_: int, message: Rewind, *, at_rest: bool) ->
         session.check_soon()
         return False
     try:
-        way = await find_way(session.engine, session.run_id, str(message.to))
+        way = await _way_now(session, message.to)
         why = "; ".join(way.refused)
         if not why:
             await _ask(session, id_, message, way, now)
@@ -225,6 +225,16 @@ async def take(session: Session, id_: int, message: Rewind, *, at_rest: bool) ->
     if why:
         session.put(e.MessageRefused(at=now, kind="rewind", why=why, by=message.by), taken=[id_])
     return True
+
+
+async def _way_now(session: Session, to: int) -> Way:
+    """Return the way back from where the run is now: of all that this session has recorded, durable or not yet."""
+    while True:
+        await session.durable()
+        seq = session.state.seq
+        way = await find_way(session.engine, session.run_id, str(to))
+        if session.state.seq == seq:  # else a thread that was given up has said what it saw meanwhile
+            return way
 
 
 async def _ask(session: Session, id_: int, message: Rewind, way: Way, now: int) -> None:

@@ -198,7 +198,7 @@ class Session:
         return [OnceSettled(self.tenant, effect.tool, value, None, None, effect.step)]
 
     def undone(self, step: str) -> list[OnceSettled]:
-        """Return the identity that a confirmed compensation sets free: of what it undoes. [] where it undoes nothing."""
+        """Return the identity that a confirmed compensation sets free: that of what it undoes."""
         asked = self.state.rewind
         if asked is None or not step.startswith(UNDOING):
             return []
