@@ -288,8 +288,10 @@ class Steps:
                 if isinstance(perform, deciding.Enter):
                     await self._enter(session)
                 await driver.rest(session, deciding.Rest("switch", session.due()))
-            case resting:
+            case deciding.Rest() | deciding.Release() as resting:
                 await driver.rest(session, resting)
+            case deciding.GoBack():
+                raise AssertionError("nobody asks for it here")
         return ""
 
     async def _settle(self, session: Session, world: deciding.World) -> str:

@@ -29,7 +29,7 @@ class Outside:
             raise answer
 
 
-def desk_of(outside: Outside, *, version: str = "1", **undoing: Any) -> mp.Workflow[str, str]:
+def desk_of(outside: Outside, *, version: str = "1", **undoing: Any) -> mp.Workflow[str, str]:  # noqa: C901
     """Return a desk of three segments: `charging` charges twice, `shipping` ships, `closing` waits for a word.
 
     `undoing` are options of `refund`, which undoes `charge`; `unship`, which undoes `ship`, has none.

@@ -10,7 +10,7 @@ from milepost.errors import Damaged, NotReversible, StartConflict, UnknownBounda
 from tests.runtime.refunds import Money, Outside, desk_of, spending_of
 from tests.runtime.stage import Stage, has_entry, names, parked, status_of
 
-WHY = {"by": "ann", "why": "what if"}
+WHY: Any = {"by": "ann", "why": "what if"}
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """What was used up or taken away does not come back with an earlier state: not by a rewind, and not by a fork."""
 
+from typing import Any
+
 import pytest
 
 import milepost as mp
@@ -7,7 +9,7 @@ from milepost.errors import UnknownApproval
 from tests.runtime.refunds import Money, Outside, desk_of, spending_of
 from tests.runtime.stage import Stage, has_entry, parked, until
 
-WHY = {"by": "mallory", "why": "once more, with another request"}
+WHY: Any = {"by": "mallory", "why": "once more, with another request"}
 
 
 @pytest.fixture

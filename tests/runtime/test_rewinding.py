@@ -1,4 +1,4 @@
-"""Back to an earlier boundary: what was done since is undone by effects, newest first, and only then it is there again."""
+"""Back to an earlier boundary: what was done since is undone by effects, newest first; then it stands there again."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from milepost.stores.api import Deliver, Post
 from tests.runtime.refunds import Outside, desk_of
 from tests.runtime.stage import Stage, has_entry, names, parked, status_of, until
 
-WHY = {"by": "ann", "why": "the wrong customer"}
+WHY: Any = {"by": "ann", "why": "the wrong customer"}
 
 
 @pytest.fixture
@@ -148,13 +148,12 @@ async def test_it_is_refused_before_anything_is_done_and_each_effect_in_the_way_
         [asked] = await app.inspect.approvals("asked")
         await app.approve(asked.id, by="bob")
         assert await handle.result(timeout="10s") == "2 mail"
-        with pytest.raises(NotReversible, match=r"closing/mail#1 \(irreversible\) cannot be undone") as refused:
+        before = await names(app, handle.id)
+        with pytest.raises(NotReversible) as refused:
             await app.rewind(handle.id, to="charging", **WHY)
-        assert refused.value.reasons == (
-            "closing/mail#1 (irreversible) cannot be undone: declare what undoes it with mail.compensate(…), "
-            "or fork the run",
-        )
-        assert await names(app, handle.id) == [*(await names(app, handle.id))]
+        [reason] = refused.value.reasons
+        assert reason.startswith("closing/mail#1 (irreversible) cannot be undone: declare what undoes it")
+        assert await names(app, handle.id) == before
         assert outside.done[3:] == ["mail ann"]
 
 
@@ -440,16 +439,15 @@ async def test_an_attached_run_goes_back_in_its_host(stage: Stage) -> None:
     async def act(word: str) -> str:
         return word
 
-    async with stage.app(tools=[act]) as app:
-        async with app.attach(key="thread") as run:
-            await run.call("one", act, "a")
-            with pytest.raises(NotReversible, match="its host holds its control flow"):
-                await app.rewind(run.id, to="0", **WHY)
-            message = m.Rewind(at=1, by="ann", to=0)
-            engine = app._need_engine()
-            await engine.writer.durable(Deliver(Post(run.id, "by hand", m.encode(message), 1)))
-            assert "its host holds its control flow" in await refusal(app, run.id)
-            assert await run.call("two", act, "b") == "b"
+    async with stage.app(tools=[act]) as app, app.attach(key="thread") as run:
+        await run.call("one", act, "a")
+        with pytest.raises(NotReversible, match="its host holds its control flow"):
+            await app.rewind(run.id, to="0", **WHY)
+        message = m.Rewind(at=1, by="ann", to=0)
+        engine = app._need_engine()
+        await engine.writer.durable(Deliver(Post(run.id, "by hand", m.encode(message), 1)))
+        assert "its host holds its control flow" in await refusal(app, run.id)
+        assert await run.call("two", act, "b") == "b"
 
 
 def wrong(kind: str) -> Any:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
-@click.option(
-    "--at", metavar="BOUNDARY", help="By its name or number; else the latest."
-)
+@click.option("--at", metavar="BOUNDARY", help="By its name or number; else the latest.")
 @click.option("--why", required=True, help="Recorded.")
 @click.option("--key", help="Makes the fork idempotent: the same key and boundary are the same run.")
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="What the fork may do. Repeatable.")

@@ -61,8 +61,11 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
 
 async def act(branch: Branch, step: ToolStep) -> Any:
     """Await an effect that took its place: from the record, or for real. Raises StepFailed, Denied."""
+    return await _effect(branch, step, transactional=step.tool.effect == "transactional")
+
+
+async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any:
     session, tool = branch.session, step.tool
-    transactional = tool.effect == "transactional"
     while True:
         record = session.state.steps.get(step.id)
         effect = record if type(record) is Effect else None
