@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         NoRun,
         NotAStore,
         NotAwaited,
+        NotReversible,
         NotSent,
         Parked,
         Rejected,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         StrayTask,
         TookTooLong,
         UnknownApproval,
+        UnknownBoundary,
         UnknownRun,
         UnknownStep,
         UnknownWorkflow,
@@ -104,6 +106,7 @@ __all__ = [
     "NoRun",
     "NotAStore",
     "NotAwaited",
+    "NotReversible",
     "NotSent",
     "Outcome",
     "Parked",
@@ -131,6 +134,7 @@ __all__ = [
     "Tool",
     "Tx",
     "UnknownApproval",
+    "UnknownBoundary",
     "UnknownRun",
     "UnknownStep",
     "UnknownWorkflow",
@@ -165,10 +169,10 @@ _HOMES = {
     "milepost.definitions.workflows": "Next Prompt Segment Workflow done fail go prompt workflow",
     "milepost.errors": (
         "Damaged Denied Diverged EpochLost IllegalOutcome InvalidArguments InvalidDeclaration InvalidValue "
-        "MalformedEntry MilepostError NeedsPerson NestedStep NewerSchema NoRun NotAStore NotAwaited NotSent "
-        "Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld RunKilled StartConflict "
+        "MalformedEntry MilepostError NeedsPerson NestedStep NewerSchema NoRun NotAStore NotAwaited NotReversible "
+        "NotSent Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld RunKilled StartConflict "
         "StepFailed StoreBusy StoreError StoreFailed StoreMissing StrayTask TookTooLong UnknownApproval "
-        "UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary Waiting WrongStatus"
+        "UnknownBoundary UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary Waiting WrongStatus"
     ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

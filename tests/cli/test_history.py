@@ -44,6 +44,9 @@ def test_a_run_is_taken_back_and_what_it_did_is_undone(shop: Shop) -> None:
     assert back["rewound"]["why"] == "the wrong order"
     approve(shop, run)
     assert shop.status(run) == "done"
+    assert [one["evidence"] for one in shop.read("effects", run, "--all") if one["path"] == "first/charge#1"] == [
+        ["undone by undo/first/charge#1/refund#1"]
+    ]
     assert shop.read("verify", run)["sound"] is True
 
 
@@ -137,7 +140,10 @@ def test_a_run_that_waits_while_it_goes_back_says_so_in_its_plan(shop: Shop) -> 
     planned = shop.read("plan", run)
     assert (planned["act"], planned["sure"]) == ("go back", True)
     assert planned["said"] == "undo what was done since boundary 0, newest first, and enter that boundary anew"
-    [effect] = shop.read("show", run)["effects"]
+    shown = shop.read("show", run)
+    [effect] = shown["effects"]
+    assert shown["goes_back_to"] == 0
+    assert "undoing what it did since" in shop.ok("show", run)
     assert (effect["path"], effect["outcome"]) == ("undo/paying/pay#1/mail#1", "not_started")
     assert shop.ledger() == []
     approve(shop, run)

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import milepost as mp
+from tests.runtime.stage import has_entry, parked
 
 
 @dataclass
@@ -117,3 +118,15 @@ def spending_of(outside: Outside, money: Money) -> mp.Workflow[str, str]:
         return mp.done(f"{receipt} {await run.receive('word', str)}")
 
     return desk
+
+
+async def at_closing(app: mp.App, desk: mp.Workflow[str, str], **options: Any) -> mp.Handle[str]:
+    """Start a run and let it come to its last segment, where it waits."""
+    handle = await app.start(desk, "o", **options)
+    await parked(handle, "signal")
+    return handle
+
+
+async def rewound(app: mp.App, run_id: str, times: int = 1) -> None:
+    """Wait until a run has gone back so many times."""
+    await has_entry(app, run_id, "rewound", times)

@@ -7,7 +7,7 @@ import pytest
 
 import milepost as mp
 from milepost.errors import Damaged, NotReversible, StartConflict, UnknownBoundary
-from tests.runtime.refunds import Money, Outside, desk_of, spending_of
+from tests.runtime.refunds import Money, Outside, at_closing, desk_of, spending_of
 from tests.runtime.stage import Stage, has_entry, names, parked, status_of
 
 WHY: Any = {"by": "ann", "why": "what if"}
@@ -16,12 +16,6 @@ WHY: Any = {"by": "ann", "why": "what if"}
 @pytest.fixture
 def outside() -> Outside:
     return Outside()
-
-
-async def at_closing(app: mp.App, desk: mp.Workflow[str, str], **options: Any) -> mp.Handle[str]:
-    handle = await app.start(desk, "o", **options)
-    await parked(handle, "signal")
-    return handle
 
 
 async def test_a_fork_goes_on_from_a_boundary_and_its_effects_are_its_own(stage: Stage, outside: Outside) -> None:

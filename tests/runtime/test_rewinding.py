@@ -9,7 +9,7 @@ import milepost as mp
 from milepost.core import messages as m
 from milepost.errors import NotReversible, UnknownBoundary
 from milepost.stores.api import Deliver, Post
-from tests.runtime.refunds import Outside, desk_of
+from tests.runtime.refunds import Outside, at_closing, desk_of, rewound
 from tests.runtime.stage import Stage, has_entry, names, parked, status_of, until
 
 WHY: Any = {"by": "ann", "why": "the wrong customer"}
@@ -20,21 +20,10 @@ def outside() -> Outside:
     return Outside()
 
 
-async def rewound(app: mp.App, run_id: str, times: int = 1) -> None:
-    await has_entry(app, run_id, "rewound", times)
-
-
 async def refusal(app: mp.App, run_id: str) -> str:
     await has_entry(app, run_id, "message_refused")
     lines = await app.inspect.journal(run_id)
     return str(next(line.fields["why"] for line in reversed(lines) if line.name == "message_refused"))
-
-
-async def at_closing(app: mp.App, desk: mp.Workflow[str, str], order: str = "o") -> mp.Handle[str]:
-    """Start a run and let it come to its last segment, where it waits."""
-    handle = await app.start(desk, order)
-    await parked(handle, "signal")
-    return handle
 
 
 async def test_what_was_done_since_is_undone_newest_first_and_the_boundary_stands_again(
@@ -448,48 +437,3 @@ async def test_an_attached_run_goes_back_in_its_host(stage: Stage) -> None:
         await engine.writer.durable(Deliver(Post(run.id, "by hand", m.encode(message), 1)))
         assert "its host holds its control flow" in await refusal(app, run.id)
         assert await run.call("two", act, "b") == "b"
-
-
-def wrong(kind: str) -> Any:
-    """Return a workflow whose one effect is undone by something that cannot."""
-
-    @mp.tool
-    async def act(word: str) -> str:
-        return word
-
-    @mp.tool(effect="read")
-    async def look(word: str) -> str:
-        return word
-
-    @mp.tool(name="act")
-    async def other(word: str) -> str:
-        return word
-
-    @mp.tool
-    async def number(word: int) -> int:
-        return word
-
-    act.compensate({"a read": look, "another of the same name": other, "another type": number}[kind])  # type: ignore[arg-type]
-
-    @mp.workflow(version="1", tools=[act])
-    async def flow(run: mp.Run) -> str:
-        return await act("a")
-
-    return flow
-
-
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("a read", "look is a read, which changes nothing"),
-        ("another of the same name", "two tools of the workflow are named act"),
-        ("another type", "its result is nothing that number takes"),
-    ],
-)
-async def test_what_cannot_undo_is_found_out_before_anything_is_done(stage: Stage, kind: str, said: str) -> None:
-    flow = wrong(kind)
-    async with stage.app(flow) as app:
-        handle = await app.start(flow)
-        await handle.result(timeout="10s")
-        with pytest.raises(NotReversible, match=said):
-            await app.rewind(handle.id, to="0", **WHY)

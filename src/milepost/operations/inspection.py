@@ -11,6 +11,7 @@ from milepost.core import chunks, codec
 from milepost.core import entries as e
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of
+from milepost.core.history import undoing
 from milepost.core.state import RunState, fold
 from milepost.core.steps import ChildWait, Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, MilepostError
@@ -60,8 +61,8 @@ class Pending:
 class RunDetail:
     """Everything the record says of a run now: stage, finished work, pending work, unresolved outcomes.
 
-    `visits` counts the finished visits of each segment, `finished` holds the steps of the last one, `effects` and
-    `pending` are of the current one.
+    `visits` counts how often each segment was left, `finished` holds the steps of the last one, `effects` and `pending`
+    are of the current one. `goes_back_to` is the visit of the boundary that a rewind is on its way to.
     """
 
     row: RunRow
@@ -81,6 +82,7 @@ class RunDetail:
     children: dict[str, str]
     cancel: tuple[str, str] | None
     result: Any
+    goes_back_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,7 @@ class Inspector:
             children=dict(state.children),
             cancel=state.cancel,
             result=result,
+            goes_back_to=None if state.rewind is None else state.rewind.to,
         )
 
     async def open_effects(self, run_id: str | None = None) -> list[OpenEffect]:
@@ -188,6 +191,10 @@ class Inspector:
             if type(effect) is Effect:
                 found = evidence.setdefault(effect.step, [])
                 seen[state.visit, state.generation, effect.step] = (effect, found)
+        undone = {step: effect.path for (_, _, step), (effect, _) in seen.items() if effect.outcome == "confirmed"}
+        for (visit, _, step), (effect, found) in seen.items():
+            if effect.outcome == "confirmed" and undoing(visit, step) in undone:
+                found.append(f"undone by {undone[undoing(visit, step)]}")
         return [await self._effect(run_id, effect, found) for effect, found in seen.values()]
 
     async def approvals(self, verdict: str | None = None) -> list[ApprovalRow]:

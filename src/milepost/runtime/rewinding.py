@@ -92,7 +92,7 @@ async def find_way(engine: Engine, run_id: str, to: str, *, driven: bool = False
         if target.boundary.segment is not None:
             way.refused.extend(await _unfit(engine, run_id, target.boundary, workflow))
         for stage, effect in told.since(target):
-            await _add(engine, run_id, workflow, way, stage, effect)
+            await _add(engine, run_id, about, workflow, way, stage, effect)
     if about.parent is not None and told.state.status in {"done", "cancelled"}:
         way.refused.append(f"its parent {about.parent} was told how it ended: rewind that one, or fork this one")
     since = {child: status for child, status in told.state.children.items() if child not in target.boundary.children}
@@ -137,7 +137,7 @@ async def _unfit(engine: Engine, run_id: str, boundary: e.Boundary, workflow: Wo
 
 
 async def _add(
-    engine: Engine, run_id: str, workflow: Workflow[Any, Any], way: Way, stage: Stage, effect: Effect
+    engine: Engine, run_id: str, about: e.About, workflow: Workflow[Any, Any], way: Way, stage: Stage, effect: Effect
 ) -> None:
     """Add one effect to what is undone, or to what stands in the way."""
     if effect.by == "once":
@@ -152,9 +152,13 @@ async def _add(
     assert tool.compensation is not None
     data = await starting.value_of(engine, run_id, effect.result)
     try:
-        _arguments(tool, data)
+        bound = _arguments(tool, data)
     except (InvalidValue, InvalidArguments) as error:
         way.refused.append(f"{effect.path}: its result is nothing that {tool.compensation.name} takes: {error.why}")
+        return
+    why = await _claimed(engine, run_id, about.authority.tenant or "", tool.compensation, bound)
+    if why:
+        way.refused.append(f"{effect.path}: {why}")
         return
     undo = e.Undo(
         visit=stage.visit,
@@ -166,6 +170,25 @@ async def _add(
         once=effect.once,
     )
     way.undo.append(undo)
+
+
+async def _claimed(engine: Engine, run_id: str, tenant: str, tool: Tool[..., Any], bound: Bound) -> str:
+    """Return why a compensation with an identity of its own would not be started for it again, "" where it would.
+
+    What the run itself has claimed was for something else: an earlier effect with the same result, that it undid before,
+    say. To take that outcome over would call an effect undone that stands.
+    """
+    value = tool.once_of(bound)
+    held = None if value is None else await engine.store.once(tenant, tool.name, value)
+    if held is None:
+        return ""
+    if held.run_id == run_id:
+        return (
+            f"{tool.name} was started for {value} before, at step {held.step}: it is not started twice for one identity"
+        )
+    if held.digest != bound.digest:
+        return f"{tool.name} was started for {value} by run {held.run_id}, with other arguments"
+    return ""
 
 
 def _irreversible(tool: Tool[..., Any] | None, effect: Effect, workflow: Workflow[Any, Any]) -> str:
