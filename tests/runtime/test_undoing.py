@@ -85,7 +85,7 @@ async def test_a_compensation_that_was_used_up_for_another_effect_is_found_out_b
         await rewound(app, handle.id)
         await parked(handle, "signal")
         did = list(outside.done)
-        with pytest.raises(NotReversible, match="refund was started for .* before") as refused:
+        with pytest.raises(NotReversible, match=r"refund was started for .* before") as refused:
             await app.rewind(handle.id, to="charging@2", **WHY)
         assert len(refused.value.reasons) == 2
         assert outside.done == did
@@ -111,13 +111,8 @@ async def test_a_compensation_that_another_run_was_given_is_taken_over_or_refuse
             "refund receipt o-1",
             "refund receipt o-2",
         ]
-        store = app._need_engine().store
-        held = [await store.once("", "charge", f'["o-{number}"]') for number in (1, 2)]
-        assert [row is None or row.outcome for row in held] != ["confirmed", "confirmed"] or outside.done[-3:] == [
-            "charge o-1",
-            "charge o-2",
-            "ship receipt o-1",
-        ]
+        await parked(handle, "signal")
+        assert outside.done.count("charge o-1") == 2  # its identity was set free by what was taken over
 
 
 async def test_a_run_that_is_killed_on_its_way_back_undoes_nothing_more(stage: Stage, outside: Outside) -> None:

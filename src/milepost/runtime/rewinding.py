@@ -175,17 +175,15 @@ async def _add(
 async def _claimed(engine: Engine, run_id: str, tenant: str, tool: Tool[..., Any], bound: Bound) -> str:
     """Return why a compensation with an identity of its own would not be started for it again, "" where it would.
 
-    What the run itself has claimed was for something else: an earlier effect with the same result, that it undid before,
-    say. To take that outcome over would call an effect undone that stands.
+    What the run itself has claimed was for something else: an earlier effect with the same result that it undid, say.
+    To take that outcome over would call an effect undone that stands.
     """
     value = tool.once_of(bound)
     held = None if value is None else await engine.store.once(tenant, tool.name, value)
     if held is None:
         return ""
     if held.run_id == run_id:
-        return (
-            f"{tool.name} was started for {value} before, at step {held.step}: it is not started twice for one identity"
-        )
+        return f"{tool.name} was started for {value} before, at step {held.step}, and its once= allows no second time"
     if held.digest != bound.digest:
         return f"{tool.name} was started for {value} by run {held.run_id}, with other arguments"
     return ""
