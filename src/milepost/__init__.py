@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         NoRun,
         NotAStore,
         NotAwaited,
+        NotReversible,
         NotSent,
         Parked,
         Rejected,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         StrayTask,
         TookTooLong,
         UnknownApproval,
+        UnknownBoundary,
         UnknownRun,
         UnknownStep,
         UnknownWorkflow,
@@ -106,6 +108,7 @@ __all__ = [
     "NoRun",
     "NotAStore",
     "NotAwaited",
+    "NotReversible",
     "NotSent",
     "Outcome",
     "Parked",
@@ -133,6 +136,7 @@ __all__ = [
     "Tool",
     "Tx",
     "UnknownApproval",
+    "UnknownBoundary",
     "UnknownRun",
     "UnknownStep",
     "UnknownWorkflow",
@@ -168,9 +172,10 @@ _HOMES = {
     "milepost.errors": (
         "Damaged Denied Diverged EpochLost IllegalOutcome Incompatible InvalidArguments InvalidDeclaration "
         "InvalidValue MalformedEntry MilepostError NeedsPerson NestedStep NewerSchema NoRun NotAStore "
-        "NotAwaited NotSent Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld RunKilled "
-        "StartConflict StepFailed StoreBusy StoreError StoreFailed StoreMissing StrayTask TookTooLong "
-        "UnknownApproval UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary Waiting WrongStatus"
+        "NotAwaited NotReversible NotSent Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld "
+        "RunKilled StartConflict StepFailed StoreBusy StoreError StoreFailed StoreMissing StrayTask "
+        "TookTooLong UnknownApproval UnknownBoundary UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary "
+        "Waiting WrongStatus"
     ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -26,19 +26,21 @@ from milepost.errors import (
     Incompatible,
     InvalidDeclaration,
     InvalidValue,
+    NotReversible,
     StartConflict,
     TookTooLong,
     UnknownWorkflow,
 )
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
-from milepost.runtime import driver, ruling, starting
+from milepost.runtime import driver, rewinding, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
 from milepost.runtime.engine import Engine
 from milepost.runtime.examining import Examined, examine, examine_all
 from milepost.runtime.handles import RunHandle
+from milepost.runtime.rewinding import Way
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
 from milepost.stores.sqlite.store import SqliteStore
@@ -410,6 +412,47 @@ class App:
     async def check(self) -> list[Examined]:
         """Return what this app's code would do with every run that has not ended, without doing it."""
         return await examine_all(self._need_engine())
+
+    async def find_way(self, run_id: str, to: str, /) -> Way:
+        """Return what a rewind would undo and what forbids it, without doing it. Raises UnknownRun, UnknownBoundary."""
+        engine = self._need_engine()
+        full = await engine.store.resolve_id(run_id)
+        driven = (await engine.store.run(full)).owner is not None
+        return await rewinding.find_way(engine, full, to, driven=driven)
+
+    async def rewind(self, run_id: str, /, *, to: str, by: str, why: str) -> None:
+        """Take a run back to one of its boundaries: a worker undoes what was done since, newest first.
+
+        Raises NotReversible, with each reason, before anything is done; UnknownRun, UnknownBoundary.
+        """
+        way = await self.find_way(run_id, to)
+        if way.refused:
+            raise NotReversible(run_id, way.target.name, way.refused)
+        await self._operator().rewind(run_id, to=to, by=by, why=why)
+
+    async def fork(
+        self,
+        run_id: str,
+        /,
+        *,
+        by: str,
+        why: str,
+        at: str | None = None,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        deadline: Duration | datetime | None = None,
+    ) -> Handle[Any]:
+        """Make a new run that goes on from a boundary of another one, with the authority and the money given here.
+
+        Raises NotReversible, UnknownRun, UnknownBoundary, Damaged, StartConflict, InvalidValue.
+        """
+        until = _moment(deadline, self._need_engine().clock.now())
+        held = authority or Authority(by)
+        forked = await self._operator().fork(
+            run_id, at=at, by=by, why=why, authority=held, budget=budget, key=key, deadline=until
+        )
+        return self.handle(forked.run_id)
 
     # ------------------------------------------------------------ attached runs
 

@@ -326,6 +326,30 @@ class UnknownStep(MilepostError):
         self.why = why
 
 
+class UnknownBoundary(MilepostError):
+    """The run has no boundary of this name or number."""
+
+    code = "unknown_boundary"
+
+    def __init__(self, run_id: str, asked: str, known: Sequence[str]) -> None:
+        super().__init__(f"run {run_id} has no boundary {asked!r}; it has {', '.join(known)}, the oldest first")
+        self.run_id = run_id
+        self.asked = asked
+        self.known = tuple(known)
+
+
+class NotReversible(MilepostError):
+    """A run cannot go back to a boundary, or be forked there; `reasons` says why. Nothing was done."""
+
+    code = "not_reversible"
+
+    def __init__(self, run_id: str, boundary: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"run {run_id} cannot go on from boundary {boundary}, nothing was done: {'; '.join(reasons)}")
+        self.run_id = run_id
+        self.boundary = boundary
+        self.reasons = tuple(reasons)
+
+
 class UnknownApproval(MilepostError):
     """No approval with this id is waiting."""
 

@@ -91,6 +91,42 @@ def test_a_request_that_lands_after_its_bound_is_applied_twice_and_then_found(tm
     assert [(switch.scope, switch.kind) for switch in asyncio.run(switches())] == [("tool:pay", "hold")]
 
 
+def test_a_run_that_was_given_an_outcome_is_not_told_when_it_is_undone(tmp_path: Path) -> None:
+    ledger: list[str] = []
+
+    @mp.tool(effect="keyed", key_ttl="24h", once="order")
+    async def pay(order: str) -> str:
+        ledger.append(f"pay {order}")
+        return order
+
+    @mp.tool(effect="keyed", key_ttl="24h")
+    async def pay_back(order: str) -> None:
+        ledger.append(f"pay back {order}")
+
+    pay.compensate(pay_back)
+
+    @mp.workflow(version="1", tools=[pay])
+    async def buy(run: mp.Run, _: int) -> str:
+        return await pay("o-1")
+
+    app = mp.App(f"sqlite:///{tmp_path}/undone.db", workflows=[buy])
+
+    async def undo() -> tuple[list[str], str]:
+        async with app:
+            one, other = [await app.start(buy, number, key=f"key-{number}") for number in (1, 2)]
+            await one.result(timeout="10s")
+            await other.result(timeout="10s")
+            await app.rewind(one.id, to="0", by="ann", why="the wrong order")
+            for _ in range(500):
+                if "rewound" in [line.name for line in await app.inspect.journal(one.id)]:
+                    break
+                await asyncio.sleep(0.01)
+            await one.result(timeout="10s")
+            return ledger, (await other.status()).status
+
+    assert asyncio.run(undo()) == (["pay o-1", "pay back o-1", "pay o-1"], "done")
+
+
 def test_a_changed_entry_is_noticed(finished: Path) -> None:
     by_hand(
         finished,

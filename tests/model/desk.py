@@ -293,6 +293,8 @@ class Steps:
                 await driver.rest(session, resting)
             case deciding.Migrate():
                 raise AssertionError("one version of the code is modelled")
+            case deciding.GoBack():
+                raise AssertionError("nobody asks for it here")
         return ""
 
     async def _settle(self, session: Session, world: deciding.World) -> str:

@@ -38,6 +38,7 @@ OWN = {
         "tools": "milepost.cli.tools:tools",
         "journal": "milepost.cli.journal:journal",
         "effects": "milepost.cli.effects:effects",
+        "diff": "milepost.cli.diff:diff",
     },
     "Decide": {
         "resolve": "milepost.cli.verbs:resolve",
@@ -49,6 +50,8 @@ OWN = {
         "kill": "milepost.cli.verbs:kill",
         "retry": "milepost.cli.verbs:retry",
         "resume": "milepost.cli.resume:resume",
+        "rewind": "milepost.cli.rewind:rewind",
+        "fork": "milepost.cli.fork:fork",
     },
     "Check": {
         "check": "milepost.cli.check:check",

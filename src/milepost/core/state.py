@@ -56,6 +56,7 @@ class RunState:
     heard: tuple[str, ...] = ()
     child_results: dict[str, e.ChildEnded] = field(default_factory=dict)
     cancel: tuple[str, str] | None = None
+    rewind: e.RewindAsked | None = None
     segment_attempt: int = 0
     generation: int = 0
     retry_at: int | None = None
@@ -132,6 +133,28 @@ def _checkpointed(s: RunState, entry: e.Checkpointed) -> None:
     s.child_results = {child: ended for child, ended in results.items() if child in s.children}
     if s.status in {"ready", "parked"}:
         s.status = "running"
+
+
+def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
+    # The segment is left as it is: what it planned is void, and what failed in it is kept against late evidence.
+    failed = [
+        e.Marker(effect.path, "failed", effect.digest, msgspec.Raw(msgspec.json.encode(effect.why)))
+        for effect in s.effects()
+        if effect.outcome == "failed"
+    ]
+    s.finished = (*s.finished, *failed)
+    s.steps, s.approvals = {}, {}
+    s.ledger = Ledger(s.ledger.granted, s.ledger.spent)
+    s.generation += 1  # a compensation that failed in an earlier try is another effect now
+    s.status, s.code, s.why, s.cancel = "ready", "", "", None
+    s.result, s.result_root = None, None
+    s.segment_attempt, s.retry_at = 0, None
+    s.rewind = entry
+
+
+def _rewound(s: RunState, entry: e.Rewound) -> None:
+    _boundary(s, entry.boundary)
+    s.status, s.rewind = "ready", None
 
 
 def _claimed(s: RunState, entry: e.Claimed) -> None:
@@ -415,6 +438,8 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.status, s.code, s.why = entry.status, entry.code, entry.why
     s.epoch = max(s.epoch, entry.epoch)
     s.refused_digest = entry.manifest
+    if s.ended:
+        s.rewind = None  # what was undone stays undone; the rest may be asked for again
     if entry.status == "killed":
         for effect in s.effects():
             if effect.outcome == "started":
@@ -458,6 +483,8 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.Widened: _widened,
     e.CancelAsked: _cancel_asked,
     e.Checkpointed: _checkpointed,
+    e.RewindAsked: _rewind_asked,
+    e.Rewound: _rewound,
     e.SegmentFailed: _segment_failed,
     e.Retried: _retried,
     c.Resumed: _resumed,

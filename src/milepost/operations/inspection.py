@@ -11,6 +11,7 @@ from milepost.core import chunks, codec
 from milepost.core import entries as e
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of
+from milepost.core.history import undoing
 from milepost.core.state import RunState, fold
 from milepost.core.steps import ChildWait, Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, MilepostError
@@ -60,9 +61,9 @@ class Pending:
 class RunDetail:
     """Everything the record says of a run now: stage, finished work, pending work, unresolved outcomes.
 
-    `visits` counts the finished visits of each segment, `finished` holds the steps of the last one, `effects` and
-    `pending` are of the current one. `changes` is what differed in code that went on since the boundary, `refused` the
-    manifest of the code that may not.
+    `visits` counts how often each segment was left, `finished` holds the steps of the last one, `effects` and `pending`
+    are of the current one. `changes` is what differed in code that went on since the boundary, `refused` the manifest
+    of the code that may not. `goes_back_to` is the visit of the boundary that a rewind is on its way to.
     """
 
     row: RunRow
@@ -84,6 +85,7 @@ class RunDetail:
     result: Any
     changes: tuple[str, ...] = ()
     refused: dict[str, Any] | None = None
+    goes_back_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class Inspector:
             refused=msgspec.json.decode(await self._chunk(run_id, refused))
             if (refused := state.refused_digest)
             else None,
+            goes_back_to=None if state.rewind is None else state.rewind.to,
         )
 
     async def changes(self, run_id: str) -> tuple[str, ...]:
@@ -199,6 +202,10 @@ class Inspector:
             if type(effect) is Effect:
                 found = evidence.setdefault(effect.step, [])
                 seen[state.visit, state.generation, effect.step] = (effect, found)
+        undone = {step: effect.path for (_, _, step), (effect, _) in seen.items() if effect.outcome == "confirmed"}
+        for (visit, _, step), (effect, found) in seen.items():
+            if effect.outcome == "confirmed" and undoing(visit, step) in undone:
+                found.append(f"undone by {undone[undoing(visit, step)]}")
         return [await self._effect(run_id, effect, found) for effect, found in seen.values()]
 
     async def approvals(self, verdict: str | None = None) -> list[ApprovalRow]:
@@ -224,7 +231,7 @@ class Inspector:
             for one in stored:
                 entry = codec.decode(one.body)
                 state.apply(entry)
-                if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+                if isinstance(entry, e.BOUNDARIES):
                     await self._read_chunks(run_id, entry.boundary, read)
                 elif manifest := getattr(entry, "manifest", ""):
                     await self._chunk(run_id, manifest)

@@ -20,9 +20,12 @@ from milepost.core.inbox import may_retry
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
 from milepost.errors import InvalidValue, UnknownApproval, UnknownStep, WrongStatus
+from milepost.operations import history
 from milepost.stores.api import Deliver, Kill, Killed, Post
 
 if TYPE_CHECKING:
+    from milepost.core.authority import Authority
+    from milepost.operations.history import Back, Forked
     from milepost.stores.api import Store
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
@@ -143,6 +146,19 @@ class Operator:
         if row.status != "blocked":
             raise WrongStatus(run_id, row.status, "blocked")
         await self._deliver(run_id, _fresh("resume"), m.Resume(at=self._now(), by=by, why=why))
+
+    async def rewind(self, run_id: str, *, to: str, by: str, why: str) -> Back:
+        """Ask a run to go back to a boundary; see `operations.history.rewind`."""
+        return await history.rewind(self._store, self._write, self._now(), run_id, to=to, by=by, why=why)
+
+    async def fork(
+        self, run_id: str, *, at: str | None, by: str, why: str, authority: Authority, **given: Any
+    ) -> Forked:
+        """Make a new run that goes on from a boundary of another one; see `operations.history.fork`."""
+        now = self._now()
+        return await history.fork(
+            self._store, self._write, now, run_id, at=at, by=by, why=why, authority=authority, **given
+        )
 
     async def _answer(self, approval_id: str, *, approved: bool, by: str, why: str) -> None:
         found = await self._store.approvals(approval_id)

@@ -68,7 +68,7 @@ async def enter(session: Session) -> bool:
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
         raise Rested(None)
-    root, outcome, error = await _inside(session, segment, value)
+    root, outcome, error = await inside(session, segment, value)
     for settler in list(session.settlers.values()):
         if session.dropped is None and session.fatal is None:
             await asyncio.wait([settler])
@@ -85,8 +85,8 @@ async def _state(session: Session) -> bytes:
     return data
 
 
-async def _inside(session: Session, segment: Segment[Any, Any], value: Any) -> tuple[Branch, Any, BaseException | None]:
-    """Run the segment in the driver's own task; return its root branch, and what it returned or raised.
+async def inside(session: Session, segment: Any, value: Any) -> tuple[Branch, Any, BaseException | None]:
+    """Run the segment (any `fn`) in the driver's own task; return its root branch, and what it returned or raised.
 
     Unloading cancels this task from a callback, so that a cancellation that is ours is told from one that is not, and
     none is left behind to hit the driver at its next await.
@@ -137,7 +137,7 @@ async def _ended(
     if session.dropped is not None:
         raise session.dropped
     if session.fatal is not None:
-        await _fatal(session, session.fatal)
+        await fatal(session, session.fatal)
     if session.unloading and (
         error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)
     ):
@@ -152,8 +152,8 @@ async def _ended(
         await _failed(session, segment, NotAwaited(unawaited))
         return False
     if session.unclaimed:
-        await _fatal(session, _unclaimed(session))
-    if not await _settled(session):
+        await fatal(session, _unclaimed(session))
+    if not await settled(session):
         raise Rested(await park(session, session.rest()))
     return await complete(session, segment, value, outcome)
 
@@ -172,7 +172,7 @@ def _unclaimed(session: Session) -> Diverged:
     )
 
 
-async def _fatal(session: Session, error: Exception) -> None:
+async def fatal(session: Session, error: Exception) -> None:
     """Act on what stopped the segment as a whole. Raises Rested, or the error where the run is not ours any more."""
     if isinstance(error, EpochLost | StoreError) and not isinstance(error, Damaged):
         raise error
@@ -189,7 +189,7 @@ async def _fatal(session: Session, error: Exception) -> None:
     raise Rested(None)
 
 
-async def _settled(session: Session) -> bool:
+async def settled(session: Session) -> bool:
     """Settle what is open at the segment's end, and ask once more where something was sent again."""
     while True:
         session.engine.settle_due(session)
@@ -199,7 +199,7 @@ async def _settled(session: Session) -> bool:
             if session.dropped is not None:
                 raise session.dropped
             if session.fatal is not None:
-                await _fatal(session, session.fatal)
+                await fatal(session, session.fatal)
             continue
         open_ = [f for f in session.state.effects() if f.open or f.verify_from is not None]
         if not open_:
@@ -298,7 +298,7 @@ async def _failed(session: Session, segment: Segment[Any, Any], error: BaseExcep
     """A segment raised: enter it again as declared, else the run has failed."""
     session.engine.trace(session.run_id, error)
     why = session.engine.why(error)
-    if not await _settled(session):
+    if not await settled(session):
         raise Rested(await park(session, session.rest()))
     if not await _again(session, segment, why):
         await stop(session, _stopped(session, "failed", getattr(error, "code", "error"), why))

@@ -45,7 +45,7 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
     if session.unloading:
         raise Unloading
     tool = step.tool
-    if session.tools.get(tool.name) is not tool:
+    if session.listed.get(tool.name) is not tool:
         raise StepFailed(step.path, f"tool {tool.name} is not listed by this workflow: add it to tools=[…]")
     if session.engine.writer.crowded:
         await session.engine.writer.room()
@@ -60,9 +60,12 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
                 return await reads.read(branch, step, record)
         except reads.PersonAsked:  # by a rule of the policy: the question needs an effect to be about
             pass
-    if tool.effect == "transactional":
-        return await _effect(branch, step, transactional=True)
-    return await _effect(branch, step, transactional=False)
+    return await act(branch, step)
+
+
+async def act(branch: Branch, step: ToolStep) -> Any:
+    """Await an effect that took its place: from the record, or for real. Raises StepFailed, Denied."""
+    return await _effect(branch, step, transactional=step.tool.effect == "transactional")
 
 
 async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any:
@@ -373,6 +376,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         done.append(confirmed)
         if once is not None:
             settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", bytes(raw), step.id))
+        settled.extend(session.undone(step.id))
         return [encode(confirmed)]
 
     future = session.queue(

@@ -246,7 +246,7 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
         stored = msgspec.Raw(row.result or b"null")
         result, chunks = session.stow(await starting.value_of(session.engine, row.run_id, stored))
         confirmed = e.EffectConfirmed(at=now, step=step.id, attempt=0, result=result, by="once", why=first, spent={})
-        session.put(confirmed, once_settled=(), chunks=chunks)
+        session.put(confirmed, once_settled=session.undone(step.id), chunks=chunks)
     else:
         await _poll(branch, step, Waiting("unknown", None, ""))
 

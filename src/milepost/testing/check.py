@@ -147,8 +147,11 @@ class Reading:
     def read(self, entry: e.Entry) -> None:
         """Take one entry. Raises KeyError for one that speaks of an effect which was never planned."""
         match entry:
-            case e.RunCreated() | e.Checkpointed() | e.RunDone():
+            case e.RunCreated() | e.Checkpointed() | e.Rewound() | e.RunDone():
                 self.ended = isinstance(entry, e.RunDone)
+                self._leave(list(self._open))
+            case e.RewindAsked():
+                self.ended = False
                 self._leave(list(self._open))
             case e.Claimed(epoch=epoch):
                 self._rise(epoch)
