@@ -42,6 +42,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.UnknownApproval, NOT_FOUND),
     (errors.UnknownWorkflow, NOT_FOUND),
     (errors.WrongStatus, REFUSED),
+    (errors.Refused, REFUSED),
     (errors.StartConflict, REFUSED),
     (errors.NeedsPerson, REFUSED),
     (errors.Parked, REFUSED),

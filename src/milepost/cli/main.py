@@ -52,6 +52,13 @@ OWN = {
         "verify": "milepost.cli.verify:verify",
         "doctor": "milepost.cli.doctor:doctor",
     },
+    "Keep": {
+        "keys": "milepost.cli.keys:keys",
+        "seal": "milepost.cli.seal:seal",
+        "export": "milepost.cli.export:export",
+        "import": "milepost.cli.export:import_",
+        "prune": "milepost.cli.prune:prune",
+    },
 }
 EPILOG = f"\b\nExit codes:\n{exits.table()}"
 
