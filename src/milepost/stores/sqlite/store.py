@@ -33,7 +33,7 @@ from milepost.stores.api import (
     Tail,
     WorkerRow,
 )
-from milepost.stores.sqlite import health
+from milepost.stores.sqlite import health, keeping
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
 from milepost.stores.sqlite.writing import Batch, Recount, RolledBack
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from milepost.stores.api import Operation
+    from milepost.stores.keeping import Prunable, RunCopy, Standing
 
 SLOW_S = 0.002
 COMMITS_BEFORE_EXTENDING = 64
@@ -180,6 +181,10 @@ class SqliteStore:
         epoch, row, seq, digest, boundary, segment = rows[0]
         return Head(run, run_id, epoch, row, seq, digest, segment), boundary
 
+    def _genesis(self, run: int, run_id: str) -> bytes:
+        origin = self._read("origin_of", run)
+        return genesis(origin[0][0] if origin else self.id, run_id)
+
     async def tail(self, run_id: str) -> Tail:
         """Return a run from its latest boundary to its head. Raises UnknownRun, Damaged."""
         run = self._number(run_id)
@@ -188,7 +193,7 @@ class SqliteStore:
             rows = self._read("tail_of", head.row, boundary)
             if not rows:
                 raise Damaged(run_id, "the entry that its head names is missing", seq=head.seq)
-            before = genesis(self.id, run_id)
+            before = self._genesis(run, run_id)
             if rows[0][2] is not None:
                 found = self._read("hash_of_row", rows[0][2])
                 if not found:
@@ -204,7 +209,7 @@ class SqliteStore:
         with named_errors(self.place), self._reader:
             head, _ = self._head(run, run_id)
             rows = self._read("whole_chain", head.row)
-        return genesis(self.id, run_id), [Stored(*row) for row in rows], head
+        return self._genesis(run, run_id), [Stored(*row) for row in rows], head
 
     async def after(self, run_id: str, seq: int) -> list[Stored]:
         """Return the entries of a run whose number is above `seq`. Raises UnknownRun, Damaged."""
@@ -298,6 +303,22 @@ class SqliteStore:
     async def undelivered(self) -> dict[str, int]:
         """Return how many messages wait in the inbox of each run that has any."""
         return {str(run_id): int(count) for run_id, count in self._read("undelivered")}
+
+    async def standing(self) -> Standing:
+        """Return where every chain ends, what was pruned, and the number of the last seal."""
+        with named_errors(self.place):
+            return keeping.standing(self._reader, self.id)
+
+    async def prunable(self, before: int, workflow: str | None, limit: int) -> list[Prunable]:
+        """Return runs that ended before a moment (milliseconds since 1970), oldest first, with what keeps them."""
+        with named_errors(self.place):
+            return keeping.prunable(self._reader, before, workflow, limit)
+
+    async def copy(self, run_id: str) -> RunCopy:
+        """Return a whole run, with the bytes as stored. Raises UnknownRun, Damaged."""
+        run = self._number(run_id)
+        with named_errors(self.place):
+            return keeping.copy(self._reader, self.id, run, run_id)
 
     async def checks(self, now: int) -> list[Check]:
         """Return what durability, privacy and order rest on, as it is. `now` is in milliseconds since 1970."""

@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 from milepost.core import append as rules
 from milepost.core.chain import genesis, link
 from milepost.core.codec import encode
-from milepost.core.entries import SwitchLifted, SwitchSet
+from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.errors import EpochLost, MilepostError, Rejected, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -39,6 +39,8 @@ from milepost.stores.api import (
     Switch,
     SwitchedOff,
 )
+from milepost.stores.keeping import MarkSeal, Prune, TakeIn
+from milepost.stores.sqlite import keeping
 from milepost.stores.sqlite.connection import SQL
 from milepost.stores.sqlite.guarded import GuardedTx
 
@@ -267,6 +269,12 @@ class Batch:
                 row = (worker.id, worker.host, worker.pid, worker.started_at, worker.lease_until)
                 self.connection.execute(SQL["put_worker"], row).fetchall()
                 return None
+            case MarkSeal():
+                return keeping.mark(self, operation)
+            case Prune():
+                return keeping.prune(self, operation)
+            case TakeIn():
+                return keeping.take_in(self, operation)
             case Emit(events=events):
                 rows = [(at, body, run_id) for run_id, at, body in events]
                 self.connection.executemany(SQL["insert_event"], rows)
@@ -303,16 +311,16 @@ class Batch:
         for hold in append.holds:
             self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, hold.why, hold.by, hold.at)).fetchall()
             entry = SwitchSet(at=hold.at, scope=hold.scope, kind=hold.kind, why=hold.why, by=hold.by)
-            self._system_entry(encode(entry), hold.at)
+            self.system_entry(encode(entry), hold.at)
         for scope, why, by in append.lifts:
             before = self.connection.total_changes()
             self.connection.execute(SQL["lift_switch"], (scope,)).fetchall()
             if self.connection.total_changes() != before:
-                self._system_entry(encode(SwitchLifted(at=append.at, scope=scope, why=why, by=by)), append.at)
+                self.system_entry(encode(SwitchLifted(at=append.at, scope=scope, why=why, by=by)), append.at)
         if append.holds or append.lifts:
             self._switches = None
 
-    def _system_entry(self, body: bytes, at: int) -> None:
+    def system_entry(self, body: bytes, at: int) -> None:
         """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
         found = self._row("head_of", SYSTEM_RUN)
         if found is None:
@@ -355,6 +363,7 @@ class Batch:
                 return Created(found[1], fresh=False, workflow=found[2], digest=found[3])
         if self._row("run_number", new.id) is not None:
             return Created(new.id, fresh=False, workflow=new.workflow, digest=new.digest)
+        keeping.refuse_pruned(self.connection, new.id, None if new.key is None else (int(new.attached), new.key))
         run = cast("int", self._value("next_run"))
         parent = None if new.parent is None else self._parent(new)
         row = self.next_row
@@ -383,14 +392,14 @@ class Batch:
         return Created(new.id, fresh=True, workflow=new.workflow, digest=new.digest)
 
     def _parent(self, new: NewRun) -> int:
-        parent = self._run_number(new.parent or "")
+        parent = self.run_number(new.parent or "")
         found = self._row("head_of", parent)
         if new.parent_epoch is not None and (found is None or found[0] != new.parent_epoch):
             raise EpochLost(new.parent or "", new.parent_epoch)
         return parent
 
     def _claim(self, claim: Claim) -> Head:
-        run = self._run_number(claim.run_id)
+        run = self.run_number(claim.run_id)
         found = self._row("owner_of", run)
         assert found is not None
         if rules.claim_lost(found[0], claim.owner_was):
@@ -413,7 +422,7 @@ class Batch:
         return Head(run, run_id, epoch, moved.row, moved.seq, moved.hash, segment)
 
     def _deliver(self, post: Post) -> bool:
-        run = self._run_number(post.run_id)
+        run = self.run_number(post.run_id)
         before = self.connection.total_changes()
         self.connection.execute(SQL["deliver"], (run, post.message_id, post.body)).fetchall()
         fresh = self.connection.total_changes() != before
@@ -422,7 +431,7 @@ class Batch:
         return fresh
 
     def _kill(self, kill: Kill) -> Killed:
-        root = self._run_number(kill.run_id)
+        root = self.run_number(kill.run_id)
         killed = Killed([], [])
         for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():
             effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
@@ -458,7 +467,12 @@ class Batch:
         row = self._row(name, *args)
         return None if row is None else row[0]
 
-    def _run_number(self, run_id: str) -> int:
+    def used_rows(self, count: int) -> None:
+        """Take note of rows of the journal that were written beside this batch's own."""
+        self._next_row = self.next_row + count
+
+    def run_number(self, run_id: str) -> int:
+        """Return a run's number. Raises UnknownRun."""
         run = self._value("run_number", run_id)
         if run is None:
             raise UnknownRun(run_id)
