@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -58,6 +59,10 @@ class App:
 
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
     the one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
+
+    With `seal`, the file that `milepost seal` wrote, nothing is driven before the store was compared with it: entering
+    raises RolledBack or SealBroken where the store is an older copy or was changed. `trust` names the operators whose
+    signatures count.
     """
 
     def __init__(
@@ -69,10 +74,14 @@ class App:
         resources: Mapping[type[Any], Callable[[], AbstractAsyncContextManager[Any]]] | None = None,
         secrets: Callable[[str], str] | None = None,
         policy: str | None = None,
+        seal: str | Path | None = None,
+        trust: str | Path | None = None,
         clock: Clock | None = None,
         lease: Duration = f"{LEASE_MS}ms",
     ) -> None:
         self.store = store
+        self.seal = None if seal is None else Path(seal)
+        self.trust = None if trust is None else Path(trust)
         self._workflows = tuple(workflows)
         self._tools = tuple(tools)
         self._resources = dict(resources or {})
@@ -151,7 +160,7 @@ class App:
             why = "this app is open already: enter it once, or make a second App"
             raise InvalidDeclaration(why)
         engine = Engine(
-            open_store(self.store, create=True),
+            open_store(self.store, create=self.seal is None),
             workflows=self._workflows,
             tools=self._tools,
             resources=self._resources,
@@ -160,11 +169,19 @@ class App:
             lease_ms=self._lease_ms,
         )
         try:
+            if drives:
+                await self._compare_with_seal(engine.store)
             await engine.open(drives=drives)
         except BaseException:
             engine.store.close()
             raise
         self._engine = engine
+
+    async def _compare_with_seal(self, store: Store) -> None:
+        if self.seal is not None:
+            from milepost.operations import keys, sealing  # the extra `crypto`
+
+            await sealing.require(store, self.seal, None if self.trust is None else keys.load(self.trust))
 
     async def _close(self) -> None:
         engine, self._engine = self._engine, None

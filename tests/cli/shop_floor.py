@@ -64,7 +64,7 @@ class Shop:
 
     def drive(self) -> None:
         """Drive every run, in this process, until all of them rest or have ended."""
-        asyncio.run(_drive(self.app()))
+        asyncio.run(drive_all(self.app()))
 
     def status(self, run: str) -> str:
         """The status of a run."""
@@ -100,7 +100,8 @@ class Shop:
         return (self.folder / f"worker-{self.workers.index(process)}.log").read_text()
 
 
-async def _drive(app: App) -> None:
+async def drive_all(app: App) -> None:
+    """Drive every run of an App's store until all of them rest or have ended."""
     stop = asyncio.Event()
     serving = asyncio.create_task(app.serve(stop, together=20, grace="1s"))
     with opened(app.store) as store:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
+IMPORTED = "imported"
 
 
 @dataclass(slots=True)
@@ -390,11 +391,17 @@ def _parked(s: RunState, entry: e.RunParked) -> None:
 def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.status, s.code, s.why = entry.status, entry.code, entry.why
     s.epoch = max(s.epoch, entry.epoch)
-    if entry.status == "killed":
+    if entry.status == "killed" or entry.code == IMPORTED:
         for effect in s.effects():
             if effect.outcome == "started":
                 effect.outcome = change(effect.outcome, "lose")
-                effect.why = "the run was killed while it was in flight"
+                effect.why = (
+                    f"the run was {'killed' if entry.status == 'killed' else 'exported'} while it was in flight"
+                )
+    if entry.code == IMPORTED:
+        # Where it came from, the run may have gone on: what was said and granted there was used there, or is void here.
+        s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
+        s.ledger.close()
 
 
 def _done(s: RunState, entry: e.RunDone) -> None:

@@ -170,9 +170,7 @@ def create(name: str, folder: Path) -> Operator:
     private = folder / f"{name}.key"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     _write_new(private, pem, PRIVATE_MODE)
     operator = Operator(name, _text(key.public_key()), frozenset())
     try:
@@ -267,7 +265,9 @@ def entry(operator: Operator) -> str:
 def _operator(path: Path, said: Any) -> Operator:
     known = {"name", "public", "may", "expires", "revoked"}
     if not isinstance(said, dict) or not {"name", "public"} <= set(said) <= known:
-        raise KeyRefused(path, f"an operator has name and public, and may have {', '.join(sorted(known))}; nothing else")
+        raise KeyRefused(
+            path, f"an operator has name and public, and may have {', '.join(sorted(known))}; nothing else"
+        )
     name, public, may = said["name"], said["public"], said.get("may", [])
     if not isinstance(name, str) or not isinstance(may, list) or set(map(str, may)) - set(MAY):
         raise KeyRefused(path, f"operator {name!r}: may is a list of {', '.join(MAY)}")

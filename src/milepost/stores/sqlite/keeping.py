@@ -141,7 +141,9 @@ def take_in(batch: Batch, operation: TakeIn) -> TakenIn:
         head = _rows(connection, "head_of", here[0][0])
         found = _rows(connection, "hash_at", head[0][1], given.seq) if head else []
         if not found or bytes(found[0][0]) != given.hash:
-            raise Refused(f"run {given.run_id} is here with another chain. Compare with: milepost journal {given.run_id}")
+            raise Refused(
+                f"run {given.run_id} is here with another chain. Compare with: milepost journal {given.run_id}"
+            )
         return TakenIn(given.run_id, fresh=False)
     _refuse_strangers(connection, given)
     run = cast("int", _rows(connection, "next_run")[0][0])

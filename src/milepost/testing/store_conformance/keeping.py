@@ -215,7 +215,14 @@ class Keeping:
         assert await subject.done(take_in(given)) == TakenIn("f1", fresh=True, held=[])
 
         run = await subject.store.run("f1")
-        assert (run.status, run.owner, run.due, run.key, run.tenant, run.epoch) == ("blocked", None, None, "k1", "t1", 4)
+        assert (run.status, run.owner, run.due, run.key, run.tenant, run.epoch) == (
+            "blocked",
+            None,
+            None,
+            "k1",
+            "t1",
+            4,
+        )
         assert (run.reason, run.ask, run.why) == ("person", "milepost retry", "imported")
         assert await subject.bodies("f1") == [b"created", b"claimed 3", b"stopped"]
         tail = await subject.store.tail("f1")
