@@ -11,6 +11,7 @@ from milepost.cli.printing import ago, iso, plain, say, say_json, short, table
 from milepost.cli.settings import Settings
 from milepost.core.duration import parse_ms
 from milepost.operations import retention
+from milepost.stores.keeping import Prunable
 
 
 @click.command()
@@ -51,5 +52,5 @@ def prune(
             say(f"  {short(one.run_id)}  {one.kept}")
 
 
-def _json(one: retention.Prunable) -> dict[str, object]:
+def _json(one: Prunable) -> dict[str, object]:
     return {"run": one.run_id, "workflow": one.workflow, "status": one.status, "ended": iso(one.changed_at)}
