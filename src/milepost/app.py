@@ -179,7 +179,7 @@ class App:
 
     async def _compare_with_seal(self, store: Store) -> None:
         if self.seal is not None:
-            from milepost.operations import keys, sealing  # the extra `crypto`
+            from milepost.operations import keys, sealing  # noqa: PLC0415  the extra `crypto`
 
             await sealing.require(store, self.seal, None if self.trust is None else keys.load(self.trust))
 

@@ -46,7 +46,11 @@ def test_without_the_extra_each_command_that_signs_says_what_to_install(bare: Sh
     """A path entry in front makes `cryptography` a module that cannot be imported, as where it is not installed."""
     (bare.folder / "cryptography.py").write_text("raise ImportError('no module named cryptography')\n")
 
-    for command in (["keys", "list"], ["seal", "--to", "x", "--key", "ada"], ["export", "r", "--to", "x", "--key", "a"]):
+    for command in (
+        ["keys", "list"],
+        ["seal", "--to", "x", "--key", "ada"],
+        ["export", "r", "--to", "x", "--key", "a"],
+    ):
         ran = bare.process(*command, env=bare.environment())
         assert ran.returncode == 2, command
         assert "pip install 'milepost[crypto]'" in ran.stderr

@@ -80,5 +80,7 @@ def test_only_the_named_workflow_is_pruned(shop: Shop) -> None:
     shop.ok("cancel", failed)
     shop.drive()
 
-    assert [gone["run"] for gone in shop.read("prune", "--before", "0s", "--workflow", "listening")["pruned"]] == [failed]
+    assert [gone["run"] for gone in shop.read("prune", "--before", "0s", "--workflow", "listening")["pruned"]] == [
+        failed
+    ]
     assert [row["run"] for row in shop.read("runs")] == [run]

@@ -1,4 +1,4 @@
-"""A seal finds what no chain shows: a cut tail, a chain computed anew, a run that is gone, an older copy of the file."""
+"""A seal finds what no chain shows: a cut tail, a chain computed anew, a run that is gone, an older copy."""
 
 import json
 import shutil
@@ -63,10 +63,10 @@ def run_number(shop: Shop, run: str) -> int:
 def cut(shop: Shop, run: str) -> None:
     """Cut a run's last entry off, and set its head as if it had never been: its chain verifies."""
     number = run_number(shop, run)
+    last = "SELECT row, seq, hash FROM mp_journal WHERE run = ?1 ORDER BY seq DESC"
     for sql in (
         "DELETE FROM mp_journal WHERE run = ?1 AND seq = (SELECT seq FROM mp_heads WHERE run = ?1)",
-        "UPDATE mp_heads SET (row, seq, hash) = (SELECT row, seq, hash FROM mp_journal WHERE run = ?1 ORDER BY seq DESC)"
-        " WHERE run = ?1",
+        f"UPDATE mp_heads SET (row, seq, hash) = ({last}) WHERE run = ?1",  # noqa: S608  our own statement
         "UPDATE mp_runs SET status = 'running' WHERE run = ?1",
     ):
         change(shop, sql, values=(number,))

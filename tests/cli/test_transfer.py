@@ -239,7 +239,9 @@ def test_whatever_is_changed_in_a_bundle_it_is_refused_and_nothing_is_taken_in(k
     raw = whole.splitlines(keepends=True)
     changed = {
         "a flipped bit": bytes([whole[0], whole[1] ^ 1, *whole[2:]]),
-        "a flipped bit in the middle": whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :],
+        "a flipped bit in the middle": whole[: len(whole) // 2]
+        + bytes([whole[len(whole) // 2] ^ 1])
+        + whole[len(whole) // 2 + 1 :],
         "cut": whole[:-40],
         "a line less": b"".join(raw[:3] + raw[4:]),
         "lines swapped": b"".join([*raw[:2], raw[3], raw[2], *raw[4:]]),
@@ -263,7 +265,10 @@ def test_a_bundle_whose_lines_were_forged_lacks_the_signature(keyed: Shop) -> No
     entry["body"] = base64.b64encode(base64.b64decode(entry["body"]).replace(b"receipt", b"nothing")).decode()
     resigned(keyed, lines)
 
-    assert keyed.refused("import", "runs.bundle", "--trust", "operators.toml", "--store", "other.db") == (2, "untrusted")
+    assert keyed.refused("import", "runs.bundle", "--trust", "operators.toml", "--store", "other.db") == (
+        2,
+        "untrusted",
+    )
 
 
 def test_a_bundle_by_who_may_not_export_is_refused(keyed: Shop) -> None:
@@ -272,7 +277,10 @@ def test_a_bundle_by_who_may_not_export_is_refused(keyed: Shop) -> None:
     keyed.ok("keys", "trust", "keys/bob.pub", "--may", "seal")
     keyed.ok("export", run, "--to", "runs.bundle", "--key", "keys/bob.key")
 
-    assert keyed.refused("import", "runs.bundle", "--trust", "operators.toml", "--store", "other.db") == (2, "untrusted")
+    assert keyed.refused("import", "runs.bundle", "--trust", "operators.toml", "--store", "other.db") == (
+        2,
+        "untrusted",
+    )
     assert keyed.refused("import", "runs.bundle", "--store", "other.db") == (2, "usage")
 
 

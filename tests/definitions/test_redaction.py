@@ -1,4 +1,4 @@
-"""What is taken out of a text: known secrets however they are written, and what looks like a credential by its place."""
+"""What is taken out of a text: known secrets however they are written, and credentials by their place."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from milepost.definitions.redaction import Redactor
 
-SECRET = "sk_live/9aF+ü=\"quoted\"\\and more"  # noqa: S105  a test's own
+SECRET = 'sk_live/9aF+ü="quoted"\\and more'  # noqa: S105  a test's own
 PLAIN = "sk_live_9aF3Zx71Qm"
 
 
@@ -52,7 +52,12 @@ def test_a_known_secret_is_taken_out_however_it_is_written(write: object, secret
     clean = knowing(secret).clean(text)
 
     assert "[secret stripe]" in clean or "[masked]" in clean
-    for form in (secret, quote(secret, safe=""), secret.encode().hex(), base64.b64encode(secret.encode()).decode()[:-4]):
+    for form in (
+        secret,
+        quote(secret, safe=""),
+        secret.encode().hex(),
+        base64.b64encode(secret.encode()).decode()[:-4],
+    ):
         assert form not in clean
     assert clean.startswith("before ")
 
@@ -91,7 +96,10 @@ def test_what_is_too_short_to_be_told_from_text_is_left() -> None:
         ("https://x/?key=AIza", "https://x/?key=[masked]"),
         ("Authorization: Bearer abc.def", "Authorization: [masked]"),
         ("{'Authorization': 'Basic dXNlcg=='}", "{'Authorization': '[masked]'}"),
-        ("Headers([(b'authorization', b'Bearer x'), (b'a', b'b')])", "Headers([(b'authorization', b'[masked]'), (b'a', b'b')])"),
+        (
+            "Headers([(b'authorization', b'Bearer x'), (b'a', b'b')])",
+            "Headers([(b'authorization', b'[masked]'), (b'a', b'b')])",
+        ),
         ('{"x-api-key": "k", "a": 1}', '{"x-api-key": "[masked]", "a": 1}'),
         ("Cookie: a=b; c=d", "Cookie: [masked]"),
         ("sent Bearer eyJhbGciOiJIUzI1NiJ9.e30.x", "sent Bearer [masked]"),
@@ -127,7 +135,9 @@ def test_cleaned_json_is_json_and_keeps_no_known_secret(text: str, secret: str) 
     assert secret not in clean.decode()
 
 
-@pytest.mark.parametrize("text", ["//" * 30_000, "a" * 60_000 + "=", "?" + "token" * 12_000, "x-" * 30_000, "cookie: " * 8_000])
+@pytest.mark.parametrize(
+    "text", ["//" * 30_000, "a" * 60_000 + "=", "?" + "token" * 12_000, "x-" * 30_000, "cookie: " * 8_000]
+)
 def test_no_text_takes_long(text: str) -> None:
     started = time.perf_counter()
 

@@ -2,13 +2,13 @@
 
 import base64
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage
+from tests.runtime.stage import Stage, status_of
 
 CANARY = "canary/4f7c+91=zz9"
 FORMS = (
@@ -38,7 +38,6 @@ KINDS: dict[str, Raise] = {
     "unknown": lambda secret: RuntimeError(leak(secret)),
     "not sent": lambda secret: mp.NotSent(leak(secret)),
     "rejected": lambda secret: mp.Rejected(leak(secret)),
-    "with its cause": lambda secret: _caused(secret),
 }
 
 
@@ -49,11 +48,19 @@ def _caused(secret: str) -> Exception:
     return error
 
 
+def provide(name: str) -> str:
+    """Give every name the same secret."""
+    return CANARY
+
+
 def _quiet(stage: Stage, caplog: pytest.LogCaptureFixture, *errors: BaseException) -> None:
     assert found(stage.bytes_on_disk()) == []
     assert found(caplog.text.encode()) == []
     for error in errors:
         assert found(str(error).encode()) == []
+
+
+KINDS["with its cause"] = _caused
 
 
 async def _end(handle: mp.Handle[str]) -> BaseException:
@@ -72,7 +79,7 @@ async def test_what_a_tool_raises_with_a_secret_in_it_is_recorded_and_logged_wit
     caplog.set_level(logging.DEBUG)
     raised: list[str] = []
 
-    @mp.tool(effect=effect, retry=mp.Retry(1), name="leaking")  # type: ignore[call-overload]
+    @mp.tool(effect=effect, retry=mp.Retry(1), name="leaking")  # type: ignore[call-overload,untyped-decorator]
     async def leaking(call: mp.Call) -> str:
         raise KINDS[kind](call.secret("bank"))
 
@@ -84,7 +91,7 @@ async def test_what_a_tool_raises_with_a_secret_in_it_is_recorded_and_logged_wit
             raised.append(str(failed))
             raise RuntimeError(f"it failed: {failed}") from failed
 
-    async with stage.app(careless, secrets=lambda name: CANARY) as app:
+    async with stage.app(careless, secrets=provide) as app:
         handle = await app.start(careless)
         waits = await handle_rests(app, handle)
         _quiet(stage, caplog, *waits)
@@ -97,8 +104,6 @@ async def test_what_a_tool_raises_with_a_secret_in_it_is_recorded_and_logged_wit
 
 async def handle_rests(app: mp.App, handle: mp.Handle[str]) -> list[BaseException]:
     """Wait until a run has ended, or waits for a person; return what asking for its result raises."""
-    from tests.runtime.stage import status_of
-
     view = await status_of(handle, "failed", "blocked", "parked", "done")
     return [] if view.status == "parked" else [await _end(handle)]
 
@@ -126,7 +131,7 @@ async def test_a_segment_a_reconciler_and_an_event_leak_nothing_either(
             run.emit({"said": leak(kept[0]), "deep": [kept[0]]})
             raise ValueError(leak(kept[0])) from None
 
-    async with stage.app(chatty, secrets=lambda name: CANARY) as app:
+    async with stage.app(chatty, secrets=provide) as app:
         error = await _end(await app.start(chatty))
         assert b"[secret bank]" in stage.bytes_on_disk()
     _quiet(stage, caplog, error)
@@ -147,7 +152,7 @@ async def test_a_workflow_that_ends_its_run_with_a_secret_in_the_reason_says_it_
         await look()
         raise mp.StepFailed("ending/look#1", leak(kept[0]))
 
-    async with stage.app(ending, secrets=lambda name: CANARY) as app:
+    async with stage.app(ending, secrets=provide) as app:
         error = await _end(await app.start(ending))
     _quiet(stage, caplog, error)
 
@@ -163,8 +168,6 @@ async def test_a_secret_is_known_from_the_moment_it_is_read_also_in_a_thread(
     async def threaded(run: mp.Run) -> str:
         return str(await leaking())
 
-    async with stage.app(threaded, secrets=lambda name: CANARY) as app:
+    async with stage.app(threaded, secrets=provide) as app:
         error = await _end(await app.start(threaded))
     _quiet(stage, caplog, error)
-
-

@@ -60,8 +60,8 @@ def import_(
 ) -> None:
     """Take the runs of a bundle in, with their history. None of them is driven.
 
-    The signature must be that of an operator who may export, and every chain must verify. What had not ended is blocked,
-    and its unused approvals and its money are void here.
+    The signature must be that of an operator who may export, and every chain must verify. What had not ended is
+    blocked, and its unused approvals and its money are void here.
     """
     if trust is None:
         raise click.UsageError("say whose signature counts: --trust FILE, or MILEPOST_TRUST")

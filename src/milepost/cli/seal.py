@@ -26,7 +26,8 @@ from milepost.operations import keys, sealing
 def seal(to: Path, key: str, by: str | None, store: str | None, app: str | None, *, as_json: bool) -> None:
     """Sign where every run's record ends, into a file elsewhere.
 
-    An older seal in that file must still agree with the store, or nothing is sealed. Compare with: milepost verify --seal
+    An older seal in that file must still agree with the store, or nothing is sealed. Compare with:
+    milepost verify --seal FILE
     """
     signer = keys.find_private(key)
     with opened(Settings(store, app).url) as store_:
@@ -36,7 +37,6 @@ def seal(to: Path, key: str, by: str | None, store: str | None, app: str | None,
         told = {"store": facts.store, "sequence": facts.sequence, "at": iso(facts.at), "by": facts.by}
         say_json({**told, "runs": facts.runs, "entries": facts.entries, "pruned": facts.pruned, "root": facts.root})
         return
-    say(
-        f"Seal {facts.sequence} of store {facts.store[:8]}, by {plain(facts.by)}: {facts.runs} runs, {facts.entries:,} entries."
-    )
+    sealed = f"{facts.runs} runs, {facts.entries:,} entries"
+    say(f"Seal {facts.sequence} of store {facts.store[:8]}, by {plain(facts.by)}: {sealed}.")
     say(f"Wrote {to}. Compare with: milepost verify --seal {to}")

@@ -1,7 +1,7 @@
 """The entries of the store's own journal: what was decided about the store, and about no single run while it lives.
 
-They follow the rules of `entries.py`, in a chain of their own, so that a stop, a pruning or an import is as hard to take
-back unseen as what a run did.
+They follow the rules of `entries.py`, in a chain of their own, so that a stop, a pruning or an import is as hard to
+take back unseen as what a run did.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What must not be recorded or logged is taken out of texts: errors, tracebacks, events, URLs.
 
-Two kinds of text are taken out. A value that was read through `call.secret` is known: wherever it stands, as it is or as
-programs usually carry it (in a URL, in JSON, in a repr, in base64 at any offset, in hex), `[secret NAME]` stands instead.
-And what looks like a credential by its place is masked without being known: the user in front of an `@` in a URL, the
-value of a query field such as `api_key`, an Authorization header, a bearer token, a cookie.
+Two kinds of text are taken out. A value that was read through `call.secret` is known: wherever it stands, as it is or
+as programs usually carry it (in a URL, in JSON, in a repr, in base64 at any offset, in hex), `[secret NAME]` stands
+instead. And what looks like a credential by its place is masked without being known: the user in front of an `@` in a
+URL, the value of a query field such as `api_key`, an Authorization header, a bearer token, a cookie.
 
-What may go wrong. A value that a program changed otherwise (encrypted, split, upper case) is not found. One shorter than
-four characters is not looked for: it would be found everywhere. Results and arguments are data and are left as they are:
-what a tool returns, it means to be kept.
+What may go wrong. A value that a program changed otherwise (encrypted, split, upper case) is not found. One shorter
+than four characters is not looked for: it would be found everywhere. Results and arguments are data and are left as
+they are: what a tool returns, it means to be kept.
 """
 
 from __future__ import annotations

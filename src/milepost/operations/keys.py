@@ -1,12 +1,12 @@
 """Operators' keys: who may sign what, and whether a signature is theirs.
 
-A key is a pair of files. `NAME.key` is the private half, readable for its owner alone; `NAME.pub` is the public half, to be
-given to whoever has to trust it. A *trust file* is a list of operators: for each a name, the public key, what it may sign
-(`approve`, `seal`, `export`), when that ends, and whether it was revoked. It stands where the one who is to be watched
-cannot write: a signature proves no more than the file that names its key.
+A key is a pair of files. `NAME.key` is the private half, readable for its owner alone; `NAME.pub` is the public half,
+to be given to whoever has to trust it. A *trust file* is a list of operators: for each a name, the public key, what it
+may sign (`approve`, `seal`, `export`), when that ends, and whether it was revoked. It stands where the one who is to be
+watched cannot write: a signature proves no more than the file that names its key.
 
-Rules. What is not listed is not trusted. A key signs only in the domains that it is trusted for. An expired or revoked key
-is refused whenever its signature was made: nobody can tell an old signature from one that was dated back.
+Rules. What is not listed is not trusted. A key signs only in the domains that it is trusted for. An expired or revoked
+key is refused whenever its signature was made: nobody can tell an old signature from one that was dated back.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def home() -> Path:
 
 
 def create(name: str, folder: Path) -> Operator:
-    """Make a key pair in a folder, the private half readable for its owner alone. Raises KeyRefused where one stands."""
+    """Make a key pair in a folder, the private half for its owner alone. Raises KeyRefused where one stands."""
     if not name or not all(letter.isalnum() or letter in "-_.@" for letter in name) or name.startswith("."):
         raise KeyRefused(name, "a key's name is made of letters, digits, '-', '_', '.' and '@'")
     private = folder / f"{name}.key"
@@ -206,8 +206,8 @@ def listed(folder: Path) -> list[tuple[Operator, bool]]:
     """Return the keys of a folder, each with whether its private half is there."""
     found = []
     for path in sorted(folder.glob("*.pub")):
-        for operator in load(path).operators.values():
-            found.append((operator, path.with_suffix(".key").exists()))
+        private = path.with_suffix(".key").exists()
+        found += [(operator, private) for operator in load(path).operators.values()]
     return found
 
 
@@ -290,7 +290,7 @@ def _moment(path: Path, said: Any) -> int:
     if isinstance(said, datetime):
         return to_ms(said if said.tzinfo is not None else said.astimezone())
     if isinstance(said, date):  # a day is over when it ends; time zones differ, so it ends with the last of them
-        return to_ms(datetime(said.year, said.month, said.day).astimezone() + timedelta(days=1))  # noqa: DTZ001
+        return to_ms(datetime(said.year, said.month, said.day).astimezone() + timedelta(days=1))
     raise KeyRefused(path, f"{said!r} is no moment. Write it like 2030-01-31T00:00:00Z")
 
 

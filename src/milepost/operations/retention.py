@@ -1,9 +1,9 @@
 """Pruning: runs that ended long ago are deleted, each beside its tombstone, a few at a time.
 
 What stays: the tombstone (id, last hash, digest, who, when, why), an entry in the store's own journal, and the business
-identities that the run claimed, with their outcome. So no later run does again what a pruned one did, and neither its id
-nor its key starts anything. What stays behind for another reason is said: a run whose effects are open, whose family has
-not ended, that a worker holds, or for which messages wait.
+identities that the run claimed, with their outcome. So no later run does again what a pruned one did, and neither its
+id nor its key starts anything. What stays behind for another reason is said: a run whose effects are open, whose family
+has not ended, that a worker holds, or for which messages wait.
 """
 
 from __future__ import annotations

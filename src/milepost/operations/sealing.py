@@ -1,9 +1,10 @@
 """Seals: a signature over where every chain of a store ends, kept where whoever writes to the store cannot.
 
-A chain shows that an entry was changed. It cannot show that its own end was cut off, that all of it was computed anew, or
-that the whole file is an older copy of itself: what is missing left nothing behind. A seal remembers the ends. Each seal
-first writes `sealed` with the next number into the store's own journal, and then signs the root of a hash tree over the
-ends of all chains, that journal's too. So every older copy lacks at least that entry, even where no run moved since.
+A chain shows that an entry was changed. It cannot show that its own end was cut off, that all of it was computed
+anew, or that the whole file is an older copy of itself: what is missing left nothing behind. A seal remembers the
+ends. Each seal first writes `sealed` with the next number into the store's own journal, and then signs the root of a
+hash tree over the ends of all chains, that journal's too. So every older copy lacks at least that entry, even where
+no run moved since.
 
 A store that only grew agrees with its seal: each sealed end is still in its chain, and the rest follows from it. What a
 seal cannot show is what was added after it. Seal as often as that matters.
@@ -141,7 +142,7 @@ async def seal(store: Store, write: Write, signer: Signer, place: Path, now: int
     to be wrong. Raises SealBroken, RolledBack, SealUnreadable, and OSError where the file cannot be written.
     """
     above = 0
-    if place.exists():
+    if place.exists():  # noqa: ASYNC240  a command waits for its own small file
         older = read(place)
         _refuse(place, (await compare(store, older)).differences)
         above = older.facts.sequence

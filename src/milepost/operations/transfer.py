@@ -8,13 +8,14 @@
              what the run claimed, was asked about, and has not settled
   end        the sha256 of all lines before, and the signature
 
-Nothing of a bundle is believed before its signature is an operator's who may `export`, and every run's chain verifies
-from the genesis of the store that it was begun in. What stands beside the entries is believed as far as the signature is.
+Nothing of a bundle is believed before its signature is an operator's who may `export`, and every run's chain
+verifies from the genesis of the store that it was begun in. What stands beside the entries is believed as far as
+the signature is.
 
 Nothing resurrects. A run that had not ended comes in blocked, `imported`: an entry behind its history says so, voids
-approvals that were not used, and closes its budget, because where it came from it may have gone on, and used them. What it
-claimed stays claimed. What was in flight is unknown. Messages that wait in an inbox are not part of a run's record yet, and
-stay behind. The same bundle twice is nothing new; another chain under the same id is refused.
+approvals that were not used, and closes its budget, because where it came from it may have gone on, and used them. What
+it claimed stays claimed. What was in flight is unknown. Messages that wait in an inbox are not part of a run's record
+yet, and stay behind. The same bundle twice is nothing new; another chain under the same id is refused.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Pruning runs, taking runs in, and counting seals: what is done to a store rather than to a run, in a transaction.
 
-A run is pruned whole or not at all, beside its tombstone, and with an entry in the store's own journal. What stays of it:
-the tombstone, and the business identities that it claimed. An identity whose recorded result stands in a chunk of the run
-takes that chunk's bytes along, or whoever asks for it later would find nothing.
+A run is pruned whole or not at all, beside its tombstone, and with an entry in the store's own journal. What stays of
+it: the tombstone, and the business identities that it claimed. An identity whose recorded result stands in a chunk of
+the run takes that chunk's bytes along, or whoever asks for it later would find nothing.
 
-A run that is taken in brings its bytes as they were stored. Its numbers and rows are given here anew; its hashes are not,
-so it verifies from the genesis of the store that it was begun in, which `mp_imports` remembers.
+A run that is taken in brings its bytes as they were stored. Its numbers and rows are given here anew; its hashes are
+not, so it verifies from the genesis of the store that it was begun in, which `mp_imports` remembers.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.chain import genesis, link
@@ -18,6 +19,8 @@ from milepost.stores.keeping import Leaf, MarkSeal, Prunable, Prune, RunCopy, St
 from milepost.stores.sqlite.connection import SQL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import apsw
 
     from milepost.stores.sqlite.writing import Batch
@@ -38,7 +41,7 @@ _REFERENCE = b'{"$ref":"'
 
 def standing(connection: apsw.Connection, store_id: str) -> Standing:
     """Return where every chain ends, what was pruned, and the number of the last seal, as of one instant."""
-    with connection:
+    with _instant(connection):
         leaves = [Leaf(*row) for row in _rows(connection, "leaves")]
         gone = [Tombstone(*row) for row in _rows(connection, "tombstones")]
         return Standing(store_id, leaves, gone, _sequence(connection))
@@ -51,7 +54,7 @@ def prunable(connection: apsw.Connection, before: int, workflow: str | None, lim
 
 def copy(connection: apsw.Connection, store_id: str, run: int, run_id: str) -> RunCopy:
     """Return a whole run as it stands. Raises Damaged where its chain cannot be read to its beginning."""
-    with connection:
+    with _instant(connection):
         found = _rows(connection, "head_of", run)
         if not found:
             raise Damaged(run_id, "it has no head")
@@ -182,7 +185,9 @@ def _refuse_strangers(connection: apsw.Connection, given: RunCopy) -> None:
 def _take_entries(batch: Batch, run: int, operation: TakeIn) -> None:
     given = operation.copy
     bodies = [*given.bodies, *([operation.stop] if operation.stop is not None else [])]
-    row, previous, digest, rows = batch.next_row, None, genesis(given.origin, given.run_id), []
+    row, digest = batch.next_row, genesis(given.origin, given.run_id)
+    previous: int | None = None
+    rows = []
     boundary = row + given.boundary - 1
     for seq, body in enumerate(bodies, start=1):
         digest = link(digest, body)
@@ -211,6 +216,16 @@ def _take_rows(connection: apsw.Connection, run: int, given: RunCopy) -> list[tu
         lost = {**effect, "outcome": "unknown"} if effect["outcome"] == "started" else effect
         connection.execute(SQL["put_effect"], (run, *(lost[name] for name in EFFECT))).fetchall()
     return held
+
+
+@contextmanager
+def _instant(connection: apsw.Connection) -> Iterator[None]:
+    """Read what follows as of one instant."""
+    connection.execute("SAVEPOINT instant").fetchall()
+    try:
+        yield
+    finally:
+        connection.execute("RELEASE instant").fetchall()
 
 
 def _sequence(connection: apsw.Connection) -> int:

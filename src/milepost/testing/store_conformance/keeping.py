@@ -27,8 +27,9 @@ def seal(above: int = 0) -> MarkSeal:
 def row(run_id: str, **facts: Any) -> dict[str, object]:
     """Return a run's row in another store."""
     known: dict[str, object] = {
-        "id": run_id, "workflow": "desk", "version": "1", "attached": 0, "key": None, "digest": "d1", "status": "running",
-        "reason": None, "until": None, "ask": None, "why": None, "parent": None, "principal": "", "tenant": None,
+        "id": run_id, "workflow": "desk", "version": "1", "attached": 0, "key": None, "digest": "d1",
+        "status": "running", "reason": None, "until": None, "ask": None, "why": None, "parent": None, "principal": "",
+        "tenant": None,
         "tags": "{}", "created_at": 1, "changed_at": 2,
     }  # fmt: skip
     return {**known, **facts}
@@ -285,12 +286,12 @@ class Keeping:
             for value in ("mine", "theirs")
         ]
         approval = {
-            "id": "ap-1", "step": ":1", "path": "p", "tool": "mail", "args": b"{}", "asked_at": 9, "verdict": "approved",
-            "by": "ann",
+            "id": "ap-1", "step": ":1", "path": "p", "tool": "mail", "args": b"{}", "asked_at": 9,
+            "verdict": "approved", "by": "ann",
         }  # fmt: skip
         effect = {
-            "step": ":0", "path": "pay/charge#1", "tool": "charge", "effect": "keyed", "outcome": "started", "attempt": 1,
-            "started_at": 10, "why": None, "person": None,
+            "step": ":0", "path": "pay/charge#1", "tool": "charge", "effect": "keyed", "outcome": "started",
+            "attempt": 1, "started_at": 10, "why": None, "person": None,
         }  # fmt: skip
 
         taken = await subject.done(take_in(copied("f1", once=once, approvals=[approval], effects=[effect])))
