@@ -38,7 +38,9 @@ class Desk:
 
         flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
         clock = SkewedClock(setup.wall, self.skew_ms)
-        return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease)
+        return mp.App(
+            store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease, seal=setup.seal or None
+        )
 
 
 class SkewedClock(SystemClock):

@@ -36,6 +36,7 @@ class Setup(msgspec.Struct, frozen=True):
     lease: str = "30s"
     tries: int = 3
     clock: str = ""
+    seal: str = ""
 
     @property
     def outside(self) -> Account:
