@@ -62,7 +62,9 @@ def changed_behind_its_back(stage: Stage) -> None:
     stage.result.points += 1
     ended = stage.work("twenty")
     if noticed(ended):
-        stage.result.must(len(stage.outside.requests()) == sent, f"{what}: noticed only after something was sent ({how(ended)})")
+        stage.result.must(
+            len(stage.outside.requests()) == sent, f"{what}: noticed only after something was sent ({how(ended)})"
+        )
         restore(good, stage.folder)
         stage.result.asked += 1  # who puts back a copy is a person
         stage.done("twenty", result=TWENTY)
@@ -84,10 +86,8 @@ def changed_behind_its_back(stage: Stage) -> None:
 
 def seal(stage: Stage) -> None:
     """Seal the store as the kill left it, elsewhere, with its log beside it, as if the machine had died right after."""
-    keys_, place = (
-        stage.folder.with_name(f"{stage.folder.name}-keys"),
-        stage.folder.with_name(f"{stage.folder.name}.seal"),
-    )
+    keys_ = stage.folder.with_name(f"{stage.folder.name}-keys")
+    place = stage.folder.with_name(f"{stage.folder.name}.seal")
     keys.create("ada", keys_)
     signer = keys.read_private(keys_ / "ada.key")
     after = stage.folder.with_name(f"{stage.folder.name}-sealed")
@@ -208,8 +208,8 @@ FAULTS = (
         "the file changed behind its back",
         "a bit flipped, the file cut, another file, an older copy, a log cut or with a bit flipped, between SIGKILL "
         "and restart; every second try with a seal",
-        "noticed before anything is sent, or without consequence: with a seal always; without one, what follows an older "
-        "record is counted as the gap",
+        "noticed before anything is sent, or without consequence: with a seal always; without one, what follows an "
+        "older record is counted as the gap",
         changed_behind_its_back,
         tries=60,
         smoke=4,

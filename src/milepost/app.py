@@ -29,6 +29,7 @@ from milepost.errors import (
     TookTooLong,
     UnknownWorkflow,
 )
+from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
 from milepost.runtime import driver, starting
@@ -179,8 +180,6 @@ class App:
 
     async def _compare_with_seal(self, store: Store) -> None:
         if self.seal is not None:
-            from milepost.operations import keys, sealing  # noqa: PLC0415  the extra `crypto`
-
             await sealing.require(store, self.seal, None if self.trust is None else keys.load(self.trust))
 
     async def _close(self) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from milepost.definitions.redaction import Redactor
 
 SECRET = 'sk_live/9aF+ü="quoted"\\and more'  # noqa: S105  a test's own
-PLAIN = "sk_live_9aF3Zx71Qm"
+PLAIN = "plainly-9aF3Zx71Qm"
 
 
 def knowing(value: str = SECRET, name: str = "stripe") -> Redactor:

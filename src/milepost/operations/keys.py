@@ -25,18 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from milepost.core.duration import from_ms, to_ms
 from milepost.core.statement import POWER, domain_of
-from milepost.errors import ExtraMissing, MilepostError
-
-try:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-except ImportError as error:
-    what = "keys and signatures"
-    raise ExtraMissing(what, "crypto") from error
+from milepost.errors import MilepostError
+from milepost.operations import ed25519
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PRIVATE_MODE = 0o600
 PREFIX = "ed25519:"
@@ -100,7 +95,7 @@ class Signer:
     @property
     def public(self) -> str:
         """The public half, as a trust file has it."""
-        return _text(self.key.public_key())
+        return _text(ed25519.public_of(self.key))
 
 
 def fingerprint(public: str) -> str:
@@ -144,11 +139,9 @@ def verify(trust: Trust, name: str, statement: bytes, signature: str, now: int |
 def signed_by(public: str, statement: bytes, signature: str) -> bool:
     """Say whether a signature is that of a public key over these bytes."""
     try:
-        raw = base64.b64decode(signature, validate=True)
-        Ed25519PublicKey.from_public_bytes(_bytes(public)).verify(raw, statement)
-    except (InvalidSignature, binascii.Error, ValueError):
+        return ed25519.verifies(_bytes(public), statement, base64.b64decode(signature, validate=True))
+    except (binascii.Error, ValueError):
         return False
-    return True
 
 
 # ---------------------------------------------------------------- key files
@@ -169,10 +162,9 @@ def create(name: str, folder: Path) -> Operator:
         raise KeyRefused(name, "a key's name is made of letters, digits, '-', '_', '.' and '@'")
     private = folder / f"{name}.key"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = Ed25519PrivateKey.generate()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    pem = ed25519.generate()
+    operator = Operator(name, _text(ed25519.public_of(ed25519.load(pem))), frozenset())
     _write_new(private, pem, PRIVATE_MODE)
-    operator = Operator(name, _text(key.public_key()), frozenset())
     try:
         _write_new(folder / f"{name}.pub", entry(operator).encode(), 0o644)
     except KeyRefused:
@@ -186,14 +178,11 @@ def read_private(path: Path) -> Signer:
     try:
         if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
             raise KeyRefused(path, f"others may read it. Close it first: chmod 600 {path}")
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        return Signer(path.name.removesuffix(".key"), ed25519.load(path.read_bytes()))
     except OSError as error:
         raise KeyRefused(path, f"{error.strerror or error}. Make one with: milepost keys new NAME") from error
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except ValueError as error:
         raise KeyRefused(path, "it holds no private key of ours") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise KeyRefused(path, "it holds a private key of another kind than Ed25519")
-    return Signer(path.name.removesuffix(".key"), key)
 
 
 def find_private(named: str) -> Signer:
@@ -272,7 +261,7 @@ def _operator(path: Path, said: Any) -> Operator:
     if not isinstance(name, str) or not isinstance(may, list) or set(map(str, may)) - set(MAY):
         raise KeyRefused(path, f"operator {name!r}: may is a list of {', '.join(MAY)}")
     try:
-        Ed25519PublicKey.from_public_bytes(_bytes(public))
+        ed25519.check_public(_bytes(public))
     except ValueError as error:
         raise KeyRefused(path, f"operator {name!r}: {public!r} is no public key") from error
     # A key that was revoked "some day" is revoked: what is written there and is no moment must never be read as never.
@@ -294,9 +283,8 @@ def _moment(path: Path, said: Any) -> int:
     raise KeyRefused(path, f"{said!r} is no moment. Write it like 2030-01-31T00:00:00Z")
 
 
-def _text(public: Ed25519PublicKey) -> str:
-    raw = public.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-    return PREFIX + base64.b64encode(raw).decode()
+def _text(public: bytes) -> str:
+    return PREFIX + base64.b64encode(public).decode()
 
 
 def _bytes(public: object) -> bytes:
