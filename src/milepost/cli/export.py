@@ -67,7 +67,7 @@ def import_(
         raise click.UsageError("say whose signature counts: --trust FILE, or MILEPOST_TRUST")
     read = transfer.read(bundle, keys.load(trust))
     with opened(Settings(store, app).url) as opened_:
-        answers = wait_for(transfer.take_in(writing(opened_), read, now_ms(), options.user(by)))
+        answers = wait_for(transfer.take_in(opened_, writing(opened_), read, now_ms(), options.user(by)))
     taken = list(zip([copy.run_id for copy in read.runs], answers, strict=True))
     refused = [answer for _, answer in taken if isinstance(answer, MilepostError)]
     if as_json:

@@ -12,6 +12,7 @@ from milepost.cli.options import json_option
 from milepost.cli.printing import iso, plain, say, say_json, table
 from milepost.core.duration import parse_ms
 from milepost.operations import keys as operators
+from milepost.stores.encryption import write as write_keys
 
 DEFAULT_TRUST = "operators.toml"
 
@@ -121,6 +122,25 @@ def trust(file: Path, may: tuple[str, ...], expires: str | None, trust: Path | N
         say_json({**told, "trust": place})
         return
     say(f"{place} trusts {plain(added.name)}, {added.fingerprint}, to {', '.join(sorted(added.may))}.")
+
+
+@keys.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--id", "key_id", default="k1", show_default=True, metavar="ID", help="The name of the new key.")
+@click.option("--rotate", is_flag=True, help="Add a key to an existing file; what is written from now on takes it.")
+@json_option
+def payload(file: Path, key_id: str, *, rotate: bool, as_json: bool) -> None:
+    """Make a key file for encrypted payloads: App(encryption=…) or MILEPOST_ENCRYPTION.
+
+    Without it nothing that was encrypted is ever read again: keep a copy where the store is not.
+    """
+    write_keys(file, key_id, rotate=rotate)
+    if as_json:
+        say_json({"file": file, "current": key_id, "rotated": rotate})
+        return
+    say(
+        f"{'Added' if rotate else 'Made'} key {plain(key_id)} in {file}. Keep a copy of the file where the store is not."
+    )
 
 
 def standing(one: operators.Operator) -> str:

@@ -53,7 +53,14 @@ def verify(
     sound = not damaged and pages.ok and (compared is None or not compared.differences)
     if as_json:
         runs = [
-            {"run": one.run_id, "entries": one.entries, "chunks": one.chunks, "damage": one.damage, "entry": one.seq}
+            {
+                "run": one.run_id,
+                "entries": one.entries,
+                "chunks": one.chunks,
+                "damage": one.damage,
+                "entry": one.seq,
+                "hidden": one.hidden,
+            }
             for one in found
         ]
         told = {} if compared is None else {"seal": _told(compared, trusted=trust is not None)}
@@ -90,6 +97,9 @@ def _say(found: list[Verified], damaged: list[Verified], pages: Check) -> None:
         click.secho(f"DAMAGED  run {plain(one.run_id)}{at}: {plain(one.damage)}", fg="red")
     if not pages.ok:
         click.secho(f"DAMAGED  the file: {plain(pages.found)}. Next: {pages.todo}", fg="red")
+    hidden = sorted({one.hidden for one in found if one.hidden})
+    if hidden:
+        note(f"What is encrypted with key {', '.join(hidden)} was checked by its chain alone: MILEPOST_ENCRYPTION.")
     entries, chunks = sum(one.entries for one in found), sum(one.chunks for one in found)
     sound = f"{len(found) - len(damaged)} of {len(found)} run{'' if len(found) == 1 else 's'} sound"
     say(f"{sound}: {entries:,} entries, {chunks:,} chunks read.")

@@ -299,7 +299,7 @@ async def _follows(store: Store, sealed: Leaf, here: Leaf | None, *, older: bool
 async def _prunings(store: Store, sealed: Leaf, here: Leaf) -> set[tuple[str, str]]:
     """Return the runs whose pruning is recorded after the seal, with the hash of their last entry."""
     newer = await store.after(SYSTEM, sealed.seq) if here.seq > sealed.seq else []
-    entries = [codec.decode(one.body) for one in newer]
+    entries = [codec.decode(one.plain) for one in newer]
     return {(entry.run, entry.hash) for entry in entries if isinstance(entry, RunPruned)}
 
 

@@ -38,6 +38,7 @@ from milepost.core.store_entries import RunImported
 from milepost.errors import Damaged, MilepostError
 from milepost.operations import keys
 from milepost.operations.sealing import replace_file
+from milepost.stores.encryption import KeyMissing
 from milepost.stores.keeping import RunCopy, TakeIn, TakenIn
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ def _verify_chain(copy: RunCopy) -> None:
         raise Damaged(copy.run_id, "its entries do not lead from its beginning to its head", seq=copy.seq)
 
 
-async def take_in(write: Write, bundle: Bundle, now: int, by: str) -> list[TakenIn | MilepostError]:
+async def take_in(store: Store, write: Write, bundle: Bundle, now: int, by: str) -> list[TakenIn | MilepostError]:
     """Take a bundle's runs in, each in a transaction of its own; return for each what came of it, refusals as errors.
 
     A run whose record does not fold, or whose chunks do not match their names, is refused as Damaged.
@@ -309,17 +310,18 @@ async def take_in(write: Write, bundle: Bundle, now: int, by: str) -> list[Taken
     answers: list[TakenIn | MilepostError] = []
     for copy in bundle.runs:
         try:
-            answers.append(await write(_taking(copy, bundle, now, by)))
+            answers.append(await write(_taking(store, copy, bundle, now, by)))
         except MilepostError as error:
             answers.append(error)
     return answers
 
 
-def _taking(copy: RunCopy, bundle: Bundle, now: int, by: str) -> TakeIn:
-    state, boundary = _fold(copy)
-    for digest, body in copy.chunks.items():
-        if digest_of(body) != digest:
-            raise Damaged(copy.run_id, f"chunk {digest[:12]} does not match its digest")
+def _taking(store: Store, copy: RunCopy, bundle: Bundle, now: int, by: str) -> TakeIn:
+    state, boundary = _fold(store, copy)
+    for name, body in copy.chunks.items():
+        digest = digest_of(store.plain(copy.run_id, f"chunk {name}", body))
+        if name not in {digest, store.chunk_name(copy.run_id, digest)}:
+            raise Damaged(copy.run_id, f"chunk {name[:12]} does not match its name")
     # What the bundle says beside the record is not asked where the record says it itself.
     copy.epoch, copy.segment, copy.boundary = state.epoch, state.segment, boundary
     copy.row = {**copy.row, "status": state.status}
@@ -348,18 +350,19 @@ def _taking(copy: RunCopy, bundle: Bundle, now: int, by: str) -> TakeIn:
     return TakeIn(copy, now, by, bundle.name, bundle.signer, ask, why, stop, codec.encode(told))
 
 
-def _fold(copy: RunCopy) -> tuple[RunState, int]:
+def _fold(store: Store, copy: RunCopy) -> tuple[RunState, int]:
     """Return what the record says of a run, and the number of its latest boundary. Raises Damaged."""
     state, boundary = RunState(copy.run_id), 0
     try:
         for seq, body in enumerate(copy.bodies, start=1):
-            entry = codec.decode(body)
+            entry = codec.decode(store.plain(copy.run_id, f"entry {seq}", body))
             state.apply(entry)
             if isinstance(entry, BOUNDARIES):
                 boundary = seq
+            if seq == 1 and not (isinstance(entry, e.RunCreated) and entry.run == copy.run_id):
+                raise Damaged(copy.run_id, "it does not begin with its own first entry", seq=1)
+    except KeyMissing:
+        raise
     except (KeyError, IndexError, AssertionError, MilepostError) as error:
         raise Damaged(copy.run_id, f"its entries do not follow from each other ({error!r})", seq=seq) from error
-    first = codec.decode(copy.bodies[0])
-    if not isinstance(first, e.RunCreated) or first.run != copy.run_id:
-        raise Damaged(copy.run_id, "it does not begin with its own first entry", seq=1)
     return state, boundary

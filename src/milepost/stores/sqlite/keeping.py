@@ -11,10 +11,12 @@ not, so it verifies from the genesis of the store that it was begun in, which `m
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.chain import genesis, link
 from milepost.errors import Damaged, Refused
+from milepost.stores.encryption import reveal, shown
 from milepost.stores.keeping import Leaf, MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn, TakenIn, Tombstone
 from milepost.stores.sqlite.connection import SQL
 
@@ -113,9 +115,10 @@ def _prune(batch: Batch, operation: Prune) -> list[Tombstone]:
         kept = found[0][5] if found else "it has not ended"
         if kept:
             raise Refused(f"run {run_id} cannot be pruned: {kept}. Look with: milepost show {run_id}")
-        _keep_results(connection, run)
+        _keep_results(batch, run, run_id)
         connection.execute(SQL["insert_tombstone"], (operation.at, operation.by, operation.why, run)).fetchall()
         stone = Tombstone(*_rows(connection, "tombstone_of", run)[0])
+        stone = replace(stone, digest=shown(batch.cipher, run_id, "digest", stone.digest) or "")
         batch.system_entry(operation.entry(stone), operation.at)
         stones.append(stone)
     numbers = "[" + ",".join(map(str, runs)) + "]"
@@ -127,13 +130,20 @@ def _prune(batch: Batch, operation: Prune) -> list[Tombstone]:
     return stones
 
 
-def _keep_results(connection: apsw.Connection, run: int) -> None:
-    for tenant, tool, value, result in _rows(connection, "once_results", run):
-        if bytes(result).startswith(_REFERENCE):
-            digest = bytes(result)[len(_REFERENCE) : -2].decode()
-            body = _rows(connection, "chunk_of", run, digest)
-            if body:
-                connection.execute(SQL["put_once_result"], (body[0][0], tenant, tool, value)).fetchall()
+def _keep_results(batch: Batch, run: int, run_id: str) -> None:
+    connection, cipher = batch.connection, batch.cipher
+    for tenant, tool, value, stored in _rows(connection, "once_results", run):
+        result = reveal(cipher, "", value, bytes(stored))
+        if not result.startswith(_REFERENCE):
+            continue
+        digest = result[len(_REFERENCE) : -2].decode()
+        body = _rows(connection, "chunk_of", run, digest)
+        if cipher is not None:
+            name = cipher.chunk_name(run_id, digest)
+            hidden = _rows(connection, "chunk_of", run, name)
+            body = [(cipher.seal("", value, cipher.open(run_id, f"chunk {name}", row[0])),) for row in hidden] or body
+        if body:
+            connection.execute(SQL["put_once_result"], (body[0][0], tenant, tool, value)).fetchall()
 
 
 def take_in(batch: Batch, operation: TakeIn) -> TakenIn:

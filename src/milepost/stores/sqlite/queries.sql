@@ -279,6 +279,27 @@ SELECT owner, status FROM mp_runs WHERE run = ?;
 -- name: parent_of
 SELECT p.id FROM mp_runs r JOIN mp_runs p ON p.run = r.parent WHERE r.run = ?;
 
+-- ---------------------------------------------------------------- encryption
+
+-- Made when a store is encrypted, and never before: no other store pays for them. 006D7065 is how what is encrypted begins.
+-- name: refuse_plain_entries
+CREATE TRIGGER mp_journal_no_plain BEFORE INSERT ON mp_journal WHEN substr(NEW.body, 1, 4) <> x'006D7065'
+BEGIN SELECT RAISE(ABORT, 'this store is encrypted: a plain entry is refused'); END;
+
+-- name: refuse_plain_chunks
+CREATE TRIGGER mp_chunks_no_plain BEFORE INSERT ON mp_chunks WHEN substr(NEW.body, 1, 4) <> x'006D7065'
+BEGIN SELECT RAISE(ABORT, 'this store is encrypted: a plain chunk is refused'); END;
+
+-- name: refuse_plain_messages
+CREATE TRIGGER mp_inbox_no_plain BEFORE INSERT ON mp_inbox WHEN substr(NEW.body, 1, 4) <> x'006D7065'
+BEGIN SELECT RAISE(ABORT, 'this store is encrypted: a plain message is refused'); END;
+
+-- name: all_once
+SELECT tenant, tool, value, digest, result FROM mp_once;
+
+-- name: hide_once
+UPDATE mp_once SET value = ?, digest = ?, result = ? WHERE tenant = ? AND tool = ? AND value = ?;
+
 -- ---------------------------------------------------------------- keeping: seals, pruning, imports
 
 -- name: leaves

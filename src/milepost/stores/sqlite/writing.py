@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
     import apsw
 
+    from milepost.stores.encryption import Cipher
+
 
 SYSTEM_RUN = 0
 SYSTEM_ID = "system"
@@ -96,10 +98,17 @@ class Rows:
 class Batch:
     """Writes one batch through a connection that is inside a transaction."""
 
-    def __init__(self, connection: apsw.Connection, store_id: str, refused: Sequence[Operation] = ()) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        store_id: str,
+        refused: Sequence[Operation] = (),
+        cipher: Cipher | None = None,
+    ) -> None:
         self.connection = connection
         self.store_id = store_id
         self.refused = refused
+        self.cipher = cipher
         self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
         self._switches: dict[str, Switch] | None = None
@@ -151,6 +160,8 @@ class Batch:
         row, seq, digest, previous = self.next_row, moved.seq, moved.hash, moved.row
         if append.boundary is not None:
             moved.boundary = row + append.boundary
+        if self.cipher is not None:
+            entries = [self.cipher.seal(head.run_id, f"entry {n}", body) for n, body in enumerate(entries, seq + 1)]
         for body in entries:
             seq += 1
             digest = link(digest, body)
@@ -281,8 +292,7 @@ class Batch:
                 return None
 
     def _append(self, append: Append) -> None:
-        head = append.head
-        rows = Rows()
+        head, rows = append.head, Rows()
         if append.scopes:
             self._check_switches(append.scopes)
         found = self._row("head_of", head.run)
@@ -309,7 +319,10 @@ class Batch:
 
     def _switch(self, append: Append) -> None:
         for hold in append.holds:
-            self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, hold.why, hold.by, hold.at)).fetchall()
+            why = (
+                hold.why if self.cipher is None else self.cipher.seal_text(SYSTEM_ID, f"switch {hold.scope}", hold.why)
+            )
+            self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, why, hold.by, hold.at)).fetchall()
             entry = SwitchSet(at=hold.at, scope=hold.scope, kind=hold.kind, why=hold.why, by=hold.by)
             self.system_entry(encode(entry), hold.at)
         for scope, why, by in append.lifts:
@@ -442,7 +455,8 @@ class Batch:
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
             self.connection.execute(SQL["release_failed"], (run,)).fetchall()
             due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
-            self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
+            why = kill.why if self.cipher is None else self.cipher.seal_text(str(run_id), "why", kill.why)
+            self.connection.execute(SQL["stop_run"], ("killed", why, due, kill.at, run)).fetchall()
             killed.runs.append(str(run_id))
             killed.unknown.extend((str(run_id), path) for path in open_paths)
         parent = self._value("parent_of", root)
