@@ -2,6 +2,8 @@
 
 import stat
 
+import pytest
+
 from tests.cli.shop_floor import Shop
 
 
@@ -39,6 +41,35 @@ def test_a_private_key_is_no_public_one_and_trust_says_for_what(bare: Shop) -> N
     assert bare.refused("keys", "trust", "keys/ada.pub") == (2, "usage")
     assert bare.refused("keys", "trust", "keys/ada.pub", "--may", "everything") == (2, "usage")
     assert not (bare.folder / "operators.toml").exists()
+
+
+def test_a_key_file_for_payloads_encrypts_what_every_command_writes(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "where the store is not" in shop.ok("keys", "payload", "payload.keys")
+    assert stat.S_IMODE((shop.folder / "payload.keys").stat().st_mode) == 0o600
+    monkeypatch.setenv("MILEPOST_ENCRYPTION", "payload.keys")
+    run = shop.start("mailing", "a-canary")
+    shop.drive()
+    shop.ok("kill", run, "--why", "another-canary")
+    shop.ok("keys", "payload", "payload.keys", "--rotate", "--id", "k2")
+    other = shop.start("buy", "a-canary")
+    shop.drive()
+
+    assert (shop.status(run), shop.status(other)) == ("killed", "done")
+    assert shop.read("effects", other, "--all")[0]["args"]["order"] == "a-canary"
+    shop.ok("verify")
+    for path in shop.folder.glob("shop.db*"):
+        assert not path.is_file() or b"canary" not in path.read_bytes()
+
+    monkeypatch.delenv("MILEPOST_ENCRYPTION")
+    assert shop.refused("journal", run) == (4, "key_missing")
+    assert shop.refused("kill", run)[1] in {"key_missing", "wrong_status"}
+    assert shop.refused("start", "buy", '"x"') == (4, "key_missing")
+    told = shop.read("verify")
+    assert told["sound"]
+    assert {one["hidden"] for one in told["runs"]} == {"k1", "k2"}
+    assert "checked by its chain alone" in shop.milepost("verify").output
 
 
 def test_without_the_extra_each_command_that_signs_says_what_to_install(bare: Shop) -> None:

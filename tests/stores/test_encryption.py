@@ -11,7 +11,7 @@ from milepost.core.chain import verify
 from milepost.core.chunks import digest_of
 from milepost.errors import Damaged, StoreFailed
 from milepost.stores.api import ApprovalRow, EffectRow, Emit, Once, OnceSettled
-from milepost.stores.encryption import KeyFileRefused, KeyMissing, load, write
+from milepost.stores.encryption import KeyFileRefused, KeyMissing, WrongKeyFile, load, write
 from milepost.stores.sqlite.store import SqliteStore
 from milepost.testing import store_conformance as conformance
 from milepost.testing.store_conformance import Subject
@@ -137,9 +137,10 @@ def test_without_the_key_the_chain_verifies_and_what_it_says_is_refused_by_the_k
         store = SqliteStore(str(stores.path))
         before, entries, head = await store.chain("a1")
         assert verify("a1", before, 1, ((one.seq, one.body, one.hash) for one in entries), head.hash) == 4
-        for ask in (lambda: entries[0].plain, lambda: store.plain("a1", "entry 1", entries[0].body)):
-            with pytest.raises(KeyMissing, match="'k1'"):
-                ask()
+        with pytest.raises(KeyMissing, match="'k1'"):
+            _ = entries[0].plain
+        with pytest.raises(KeyMissing, match="'k1'"):
+            store.plain("a1", "entry 1", entries[0].body)
         for waiting in (store.inbox("a1"), store.approvals("ap"), store.events("a1", 0)):
             with pytest.raises(KeyMissing) as missing:
                 await waiting
@@ -147,11 +148,22 @@ def test_without_the_key_the_chain_verifies_and_what_it_says_is_refused_by_the_k
         assert (await store.run("a1")).why == "[encrypted, key k1]"
         assert [row.why for row in await store.switches()] == ["[encrypted, key k1]"]
         subject = Subject(stores, store)
-        with pytest.raises(KeyMissing):
-            await subject.write(deliver("a1", "m2"))
+        (answer,) = await subject.write(deliver("a1", "m2"))
+        assert answer.code == "key_missing"
         store.close()
 
     asyncio.run(read())
+
+
+def test_a_key_file_of_another_store_opens_nothing(stores: EncryptedPlace, tmp_path: Path) -> None:
+    filled(stores)
+    write(tmp_path / "other.keys", "k1", rotate=False)
+    before = files(stores)
+
+    with pytest.raises(WrongKeyFile):
+        SqliteStore(str(stores.path), cipher=load(tmp_path / "other.keys"))
+
+    assert files(stores) == before
 
 
 @pytest.mark.parametrize("table", ["mp_journal", "mp_chunks", "mp_inbox"])

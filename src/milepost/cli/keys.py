@@ -138,9 +138,8 @@ def payload(file: Path, key_id: str, *, rotate: bool, as_json: bool) -> None:
     if as_json:
         say_json({"file": file, "current": key_id, "rotated": rotate})
         return
-    say(
-        f"{'Added' if rotate else 'Made'} key {plain(key_id)} in {file}. Keep a copy of the file where the store is not."
-    )
+    done = "Added" if rotate else "Made"
+    say(f"{done} key {plain(key_id)} in {file}. Keep a copy where the store is not.")
 
 
 def standing(one: operators.Operator) -> str:

@@ -253,7 +253,8 @@ async def compare(store: Store, seal: Seal) -> Compared:
     stones = {stone.run_id: stone for stone in standing.tombstones}
     older = SYSTEM not in here or here[SYSTEM].seq < own.seq
     differences = [found] if (found := await _follows(store, own, here.get(SYSTEM), older=older)) else []
-    recorded = set() if differences else await _prunings(store, own, here[SYSTEM])
+    gone = [run_id for run_id in sealed if run_id not in here]
+    recorded = await _prunings(store, own, here[SYSTEM]) if gone and not differences else set()
     pruned = []
     for run_id, leaf in sorted(sealed.items()):
         stone = stones.get(run_id)

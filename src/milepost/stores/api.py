@@ -356,7 +356,7 @@ class Stored:
 
     @property
     def plain(self) -> bytes:
-        """What it says. `body` is what is stored and hashed: in an encrypted store it is not that. Raises KeyMissing."""
+        """What it says. `body` is what is stored and hashed, which may be encrypted. Raises KeyMissing."""
         return self.body if self.open is None else self.open(self.seq, self.body)
 
 

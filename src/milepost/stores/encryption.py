@@ -56,6 +56,18 @@ class KeyMissing(StoreError):
         self.key_id = key_id
 
 
+class WrongKeyFile(StoreError):
+    """The key file belongs to another store: what would be written with it could be read by nobody."""
+
+    code = "wrong_key_file"
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"the key file is not that of {place}. Nothing was written. Name the one it was encrypted with."
+        )
+        self.place = place
+
+
 class KeyFileRefused(MilepostError):
     """The key file cannot be used as it stands."""
 
@@ -111,13 +123,19 @@ class Cipher:
         if not stored.startswith(TEXT):
             return stored
         try:
-            return self.open(run_id, place, base64.b64decode(stored[len(TEXT) :])).decode("utf-8", "surrogatepass")
+            raw = base64.b64decode(stored[len(TEXT) :])
+            return self.open(run_id, place, raw).decode("utf-8", "surrogatepass") if _is_ours(raw) else hidden(stored)
         except (StoreError, ValueError):
             return hidden(stored)
 
     def chunk_name(self, run_id: str, digest: str) -> str:
         """Return the name under which a chunk is stored: its own is the hash of its content."""
         return hmac.new(self._names, f"chunk\0{run_id}\0{digest}".encode(), sha256).hexdigest()
+
+    @property
+    def mark(self) -> str:
+        """What an encrypted store remembers of its key file."""
+        return hmac.new(self._names, b"milepost mark", sha256).hexdigest()
 
     def identity(self, tenant: str, tool: str, value: str) -> str:
         """Return what is stored of a business identity."""
@@ -146,6 +164,10 @@ def hidden(stored: str) -> str:
         return f"[encrypted, key {_key_id('', base64.b64decode(stored[len(TEXT) :]))[0]}]"
     except (ValueError, StoreError):
         return "[encrypted]"
+
+
+def _is_ours(stored: bytes) -> bool:
+    return stored.startswith(MAGIC)
 
 
 def _bound(run_id: str, place: str) -> bytes:

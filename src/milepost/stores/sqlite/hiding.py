@@ -1,5 +1,4 @@
-"""Encryption at the edge of the store: operations are encrypted before they are written, rows decrypted as
-they are read.
+"""Encryption at the edge of the store: operations are encrypted before they are written, rows decrypted when read.
 
 Entries alone are encrypted where they are numbered (`writing`), since each is bound to its number. All that stands
 beside them is replaced here, in a copy of the operation: what the caller holds is never changed.
@@ -31,7 +30,7 @@ from milepost.stores.api import (
     Switch,
     SwitchedOff,
 )
-from milepost.stores.encryption import MAGIC, reveal, shown
+from milepost.stores.encryption import MAGIC, WrongKeyFile, reveal, shown
 from milepost.stores.keeping import TakeIn
 from milepost.stores.sqlite.connection import SQL
 
@@ -47,9 +46,12 @@ ON = "encryption"
 SYSTEM = "system"
 
 
-def is_on(connection: apsw.Connection) -> bool:
-    """Say whether a store is encrypted."""
-    return bool(connection.execute(SQL["get_meta"], (ON,)).fetchall())
+def is_on(connection: apsw.Connection, cipher: Cipher | None = None, place: str = "") -> bool:
+    """Say whether a store is encrypted. Raises WrongKeyFile for a cipher that is not its own."""
+    found = connection.execute(SQL["get_meta"], (ON,)).fetchall()
+    if found and cipher is not None and found[0][0] != cipher.mark:
+        raise WrongKeyFile(place)
+    return bool(found)
 
 
 def turn_on(connection: apsw.Connection, cipher: Cipher) -> None:
@@ -60,7 +62,7 @@ def turn_on(connection: apsw.Connection, cipher: Cipher) -> None:
     """
     connection.execute("BEGIN IMMEDIATE").fetchall()
     try:
-        if not is_on(connection):
+        if not is_on(connection, cipher):
             for table in ("entries", "chunks", "messages"):
                 connection.execute(SQL[f"refuse_plain_{table}"]).fetchall()
             for tenant, tool, value, digest, result in connection.execute(SQL["all_once"]).fetchall():
@@ -68,7 +70,7 @@ def turn_on(connection: apsw.Connection, cipher: Cipher) -> None:
                 settled = None if result is None else cipher.seal("", identity, cast("bytes", result))
                 row = (identity, cipher.seal_text("", identity, str(digest)), settled, tenant, tool, value)
                 connection.execute(SQL["hide_once"], row).fetchall()
-            connection.execute(SQL["put_meta"], (ON, "aes-256-gcm")).fetchall()
+            connection.execute(SQL["put_meta"], (ON, cipher.mark)).fetchall()
     except BaseException:
         connection.execute("ROLLBACK").fetchall()
         raise

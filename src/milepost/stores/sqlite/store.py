@@ -64,8 +64,8 @@ class SqliteStore:
         self._writer = connect(place, create=create)
         try:
             self.id = prepare(self._writer, place)
+            self._encrypted = hiding.is_on(self._writer, cipher, place)
             self._reader = read_only(place)
-            self._encrypted = hiding.is_on(self._writer)
         except BaseException:
             self._writer.close()
             raise
@@ -102,7 +102,7 @@ class SqliteStore:
     def _commit_hidden(self, operations: Sequence[Operation]) -> list[Any]:
         cipher = self._cipher
         if cipher is None:
-            raise KeyMissing("")
+            return [KeyMissing("") for _ in operations]  # nothing was tried, so nothing failed
         with named_errors(self.place):
             if not self._encrypted:
                 hiding.turn_on(self._writer, cipher)

@@ -382,21 +382,9 @@ class Batch:
         row = self.next_row
         digest = link(genesis(self.store_id, new.id), new.entry)
         made = (
-            run,
-            new.id,
-            new.workflow,
-            new.version,
-            int(new.attached),
-            new.key,
-            new.digest,
-            new.due,
-            parent,
-            new.principal,
-            new.tenant,
-            new.tags,
-            new.at,
-            new.at,
-        )
+            run, new.id, new.workflow, new.version, int(new.attached), new.key, new.digest, new.due, parent,
+            new.principal, new.tenant, new.tags, new.at, new.at,
+        )  # fmt: skip
         self.connection.execute(SQL["insert_run"], made).fetchall()
         self.connection.execute(SQL["insert_entry"], (row, run, 1, None, new.entry, digest)).fetchall()
         self.connection.execute(SQL["insert_head"], (run, 0, row, 1, digest, row, new.segment)).fetchall()
