@@ -6,8 +6,8 @@ beside them is replaced here, in a copy of the operation: what the caller holds 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from milepost.errors import Refused
 from milepost.stores.api import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from milepost.stores.api import Operation
     from milepost.stores.encryption import Cipher
 
+T = TypeVar("T")
 ON = "encryption"
 SYSTEM = "system"
 
@@ -86,7 +87,7 @@ def hide(cipher: Cipher, operation: Operation) -> Operation:
         case Append():
             return _append(cipher, operation)
         case Create(run=run):
-            hidden = replace(
+            hidden = _with(
                 run,
                 entry=cipher.seal(run.id, "entry 1", run.entry),
                 digest=cipher.seal_text(run.id, "digest", run.digest),
@@ -96,7 +97,7 @@ def hide(cipher: Cipher, operation: Operation) -> Operation:
         case Deliver(post=post):
             return Deliver(_post(cipher, post))
         case Kill(tell=tell):
-            return replace(operation, tell=lambda parent: _post(cipher, tell(parent)))
+            return _with(operation, tell=lambda parent: _post(cipher, tell(parent)))
         case Emit(events=events):
             return Emit([(run_id, at, cipher.seal(run_id, "event", body)) for run_id, at, body in events])
         case TakeIn():
@@ -105,20 +106,28 @@ def hide(cipher: Cipher, operation: Operation) -> Operation:
             return operation
 
 
+def _with(original: T, **changes: Any) -> T:
+    """Return a copy with other values, of a row or an operation of whatever kind."""
+    changed = copy(original)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed
+
+
 def _append(cipher: Cipher, append: Append) -> Append:
     run_id = append.head.run_id
 
     def effect(row: EffectRow) -> EffectRow:
         place = f"effect {row.step}"
-        return replace(row, why=_text(cipher, run_id, place, row.why), person=_text(cipher, run_id, place, row.person))
+        return _with(row, why=_text(cipher, run_id, place, row.why), person=_text(cipher, run_id, place, row.person))
 
     status, once = append.status, append.once
-    hidden = replace(
+    hidden = _with(
         append,
         effects=[effect(row) for row in append.effects],
         chunks=None if append.chunks is None else _chunks(cipher, run_id, append.chunks),
         posts=[_post(cipher, post) for post in append.posts],
-        approvals=[replace(row, args=cipher.seal(run_id, f"approval {row.id}", row.args)) for row in append.approvals],
+        approvals=[_with(row, args=cipher.seal(run_id, f"approval {row.id}", row.args)) for row in append.approvals],
         once_settled=[_settled(cipher, one) for one in append.once_settled],
     )
     if status is not None:
@@ -134,17 +143,17 @@ def _append(cipher: Cipher, append: Append) -> Append:
 def _settled(cipher: Cipher, one: OnceSettled) -> OnceSettled:
     identity = cipher.identity(one.tenant, one.tool, one.value)
     result = None if one.result is None else cipher.seal("", identity, one.result)
-    return replace(one, value=identity, result=result)
+    return _with(one, value=identity, result=result)
 
 
 def _take_in(cipher: Cipher, operation: TakeIn) -> TakeIn:
-    copy = operation.copy
-    if not all(body.startswith(MAGIC) for body in (*copy.bodies, *copy.chunks.values())):
-        raise Refused(f"run {copy.run_id} is not encrypted, and this store is: it can only come in where nothing is.")
+    given = operation.copy
+    if not all(body.startswith(MAGIC) for body in (*given.bodies, *given.chunks.values())):
+        raise Refused(f"run {given.run_id} is not encrypted, and this store is: it can only come in where nothing is.")
     if operation.stop is None:
         return operation
-    stop = cipher.seal(copy.run_id, f"entry {copy.seq + 1}", operation.stop)
-    return replace(operation, stop=stop, why=cipher.seal_text(copy.run_id, "why", operation.why))
+    stop = cipher.seal(given.run_id, f"entry {given.seq + 1}", operation.stop)
+    return _with(operation, stop=stop, why=cipher.seal_text(given.run_id, "why", operation.why))
 
 
 def _chunks(cipher: Cipher, run_id: str, chunks: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -156,7 +165,7 @@ def _chunks(cipher: Cipher, run_id: str, chunks: Mapping[str, bytes]) -> dict[st
 
 
 def _post(cipher: Cipher, post: Post) -> Post:
-    return replace(post, body=cipher.seal(post.run_id, "message", post.body))
+    return _with(post, body=cipher.seal(post.run_id, "message", post.body))
 
 
 def _text(cipher: Cipher, run_id: str, place: str, text: str | None) -> str | None:
@@ -174,7 +183,7 @@ def answered(cipher: Cipher, operation: Operation, answer: Any) -> Any:
     if isinstance(answer, SwitchedOff):
         return SwitchedOff(switch(cipher, answer.switch))
     if isinstance(answer, Created):
-        return replace(answer, digest=cipher.open_text(answer.id, "digest", answer.digest))
+        return _with(answer, digest=cipher.open_text(answer.id, "digest", answer.digest))
     return answer
 
 
@@ -186,7 +195,7 @@ def opener(cipher: Cipher | None, run_id: str) -> Callable[[int, bytes], bytes]:
 def once_row(cipher: Cipher | None, identity: str, row: OnceRow) -> OnceRow:
     """Return who holds an identity, readable."""
     result = None if row.result is None else reveal(cipher, "", identity, row.result)
-    return replace(row, digest=shown(cipher, "", identity, row.digest) or "", result=result)
+    return _with(row, digest=shown(cipher, "", identity, row.digest) or "", result=result)
 
 
 def run_row(cipher: Cipher | None, row: RunRow) -> RunRow:

@@ -34,7 +34,7 @@ ROW = (
 )  # fmt: skip
 ONCE = ("tenant", "tool", "value", "step", "digest", "outcome", "result")
 APPROVAL = ("id", "step", "path", "tool", "args", "asked_at", "verdict", "by")
-EFFECT = ("step", "path", "tool", "effect", "outcome", "attempt", "started_at", "why", "person")
+EFFECT = ("step", "outcome", "path", "tool", "effect", "attempt", "started_at", "why", "person")
 _REFERENCE = b'{"$ref":"'
 
 

@@ -399,7 +399,7 @@ SELECT tenant, tool, value, step, digest, outcome, result FROM mp_once WHERE run
 SELECT id, step, path, tool, args, asked_at, verdict, by FROM mp_approvals WHERE run = ? ORDER BY id;
 
 -- name: copy_effects
-SELECT step, path, tool, effect, outcome, attempt, started_at, why, person FROM mp_effects WHERE run = ? ORDER BY step;
+SELECT step, outcome, path, tool, effect, attempt, started_at, why, person FROM mp_effects WHERE run = ? ORDER BY step;
 
 -- name: hash_at
 WITH RECURSIVE chain (row, seq, previous, hash) AS (
