@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -31,6 +33,7 @@ from milepost.errors import (
     TookTooLong,
     UnknownWorkflow,
 )
+from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
 from milepost.runtime import driver, rewinding, ruling, starting
@@ -43,19 +46,28 @@ from milepost.runtime.handles import RunHandle
 from milepost.runtime.rewinding import Way
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
+from milepost.stores.encryption import load as load_cipher
 from milepost.stores.sqlite.store import SqliteStore
 
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
 
 
-def open_store(url: str, *, create: bool = False) -> Store:
-    """Open the store that a URL names. Raises InvalidDeclaration for a scheme that this version does not have."""
+ENCRYPTION = "MILEPOST_ENCRYPTION"
+
+
+def open_store(url: str, *, create: bool = False, encryption: Path | None = None) -> Store:
+    """Open the store that a URL names; `encryption` is its key file, else the one that MILEPOST_ENCRYPTION names.
+
+    Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
+    """
     scheme, found, place = url.partition(":///")
     if not found or scheme != "sqlite" or not place:
         why = f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db"
         raise InvalidDeclaration(why)
-    return SqliteStore(place, create=create)
+    named = os.environ.get(ENCRYPTION)
+    keys_at = encryption or (Path(named) if named else None)
+    return SqliteStore(place, create=create, cipher=None if keys_at is None else load_cipher(keys_at))
 
 
 class App:
@@ -65,6 +77,10 @@ class App:
     the one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
 
     `policy` is a file of rules, read again whenever it changes; without one, scopes, `approval=` and budgets decide.
+
+    With `seal`, the file that `milepost seal` wrote, nothing is driven before the store was compared with it: entering
+    raises RolledBack or SealBroken where the store is an older copy or was changed. `trust` names the operators whose
+    signatures count. With `encryption`, a key file, every value is encrypted from the first write on (extra `crypto`).
     """
 
     def __init__(
@@ -76,10 +92,16 @@ class App:
         resources: Mapping[type[Any], Callable[[], AbstractAsyncContextManager[Any]]] | None = None,
         secrets: Callable[[str], str] | None = None,
         policy: str | None = None,
+        seal: str | Path | None = None,
+        trust: str | Path | None = None,
+        encryption: str | Path | None = None,
         clock: Clock | None = None,
         lease: Duration = f"{LEASE_MS}ms",
     ) -> None:
         self.store = store
+        self.seal = None if seal is None else Path(seal)
+        self.trust = None if trust is None else Path(trust)
+        self.encryption = None if encryption is None else Path(encryption)
         self._workflows = tuple(workflows)
         self._tools = tuple(tools)
         self._resources = dict(resources or {})
@@ -161,7 +183,7 @@ class App:
             why = "this app is open already: enter it once, or make a second App"
             raise InvalidDeclaration(why)
         engine = Engine(
-            open_store(self.store, create=True),
+            open_store(self.store, create=self.seal is None, encryption=self.encryption),
             workflows=self._workflows,
             tools=self._tools,
             resources=self._resources,
@@ -171,11 +193,17 @@ class App:
             policy=None if self.policy is None else PolicyFile(self.policy),
         )
         try:
+            if drives:
+                await self._compare_with_seal(engine.store)
             await engine.open(drives=drives)
         except BaseException:
             engine.store.close()
             raise
         self._engine = engine
+
+    async def _compare_with_seal(self, store: Store) -> None:
+        if self.seal is not None:
+            await sealing.require(store, self.seal, None if self.trust is None else keys.load(self.trust))
 
     async def _close(self) -> None:
         engine, self._engine = self._engine, None

@@ -383,6 +383,22 @@ class WrongStatus(MilepostError):
         self.status = status
 
 
+class Refused(MilepostError):
+    """What a person asked for is refused as things stand. Nothing was changed."""
+
+    code = "refused"
+
+
+class ExtraMissing(MilepostError):
+    """This needs a package that is not installed, because its extra was not asked for."""
+
+    code = "extra_missing"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} need the extra {extra!r}. Install it: pip install 'milepost[{extra}]'")
+        self.extra = extra
+
+
 # ---------------------------------------------------------------- the store and the record
 
 

@@ -9,8 +9,11 @@ import apsw
 import pytest
 
 import milepost as mp
+from milepost.app import open_store
+from milepost.cli.opening import writing
 from milepost.core.policy import Answer, Request, Rule, Verdict
 from milepost.definitions.rules import Policy, PolicyFile, load
+from milepost.operations import keys, sealing
 from milepost.operations.inspection import Verified
 from milepost.stores.api import Query, Switch
 
@@ -241,3 +244,52 @@ def test_what_a_segment_reads_by_itself_is_not_in_the_provenance(tmp_path: Path)
     mp.App(f"sqlite:///{tmp_path}/p.db", workflows=[desk], policy=str(policy)).run(desk)
 
     assert sent == ["write to mallory"]
+
+
+def sealed(place: Path, folder: Path) -> Path:
+    """Seal a store, elsewhere."""
+    keys.create("ada", folder)
+    seal = folder / "store.seal"
+
+    async def sealing_it() -> None:
+        store = open_store(f"sqlite:///{place}")
+        try:
+            await sealing.seal(store, writing(store), keys.read_private(folder / "ada.key"), seal, 1, "ada")
+        finally:
+            store.close()
+
+    asyncio.run(sealing_it())
+    return seal
+
+
+def test_with_a_seal_a_cut_tail_and_an_older_copy_are_refused(finished: Path, tmp_path: Path) -> None:
+    """Requirement 48."""
+    older = tmp_path / "older.db"
+    shutil.copy(finished, older)
+    seal = sealed(finished, tmp_path / "elsewhere")
+    app = mp.App(f"sqlite:///{finished}", workflows=[looking], seal=seal)
+    assert app.run(looking, 2, key="second") == 2
+
+    shutil.copy(finished, tmp_path / "good.db")
+    by_hand(
+        finished,
+        "DELETE FROM mp_journal WHERE run = 1 AND seq = (SELECT seq FROM mp_heads WHERE run = 1)",
+        "UPDATE mp_heads SET (row, seq, hash) = "
+        "(SELECT row, seq, hash FROM mp_journal WHERE run = 1 ORDER BY seq DESC) WHERE run = 1",
+    )
+    with pytest.raises(sealing.SealBroken, match="cut"):
+        app.run(looking, 3, key="third")
+
+    shutil.copy(older, finished)
+    with pytest.raises(sealing.RolledBack):
+        app.run(looking, 3, key="third")
+
+
+def test_what_was_added_after_the_seal_and_cut_again_is_not_noticed(finished: Path, tmp_path: Path) -> None:
+    seal = sealed(finished, tmp_path / "elsewhere")
+    shutil.copy(finished, tmp_path / "older.db")
+    app_at(finished).run(looking, 2, key="second")
+    shutil.copy(tmp_path / "older.db", finished)
+
+    app = mp.App(f"sqlite:///{finished}", workflows=[looking], seal=seal)
+    assert app.run(looking, 3, key="second") == 3

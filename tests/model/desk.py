@@ -19,6 +19,7 @@ from milepost.core import inbox, messages
 from milepost.core.authority import Granted
 from milepost.core.lease import needed_until
 from milepost.core.outcome import Ask
+from milepost.definitions.redaction import Redactor
 from milepost.definitions.tools import Tool
 from milepost.errors import Denied, EpochLost, IllegalOutcome, MilepostError, StepFailed
 from milepost.runtime import boundaries, driver, effects, reconcile
@@ -115,6 +116,7 @@ class Desk:
         self.deadlines: Any = SimpleNamespace(set=self._timed_out, drop=lambda _: None)
         self._refusal = refusal
 
+    redactor = Redactor()
     lease_for = Engine.lease_for
     leased = Engine.leased
     moment = Engine.moment

@@ -43,6 +43,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.UnknownWorkflow, NOT_FOUND),
     (errors.UnknownBoundary, NOT_FOUND),
     (errors.WrongStatus, REFUSED),
+    (errors.Refused, REFUSED),
     (errors.StartConflict, REFUSED),
     (errors.NotReversible, REFUSED),
     (errors.NeedsPerson, REFUSED),

@@ -59,6 +59,13 @@ OWN = {
         "doctor": "milepost.cli.doctor:doctor",
         "policy": "milepost.cli.policy:policy",
     },
+    "Keep": {
+        "keys": "milepost.cli.keys:keys",
+        "seal": "milepost.cli.seal:seal",
+        "export": "milepost.cli.export:export",
+        "import": "milepost.cli.export:import_",
+        "prune": "milepost.cli.prune:prune",
+    },
 }
 EPILOG = f"\b\nExit codes:\n{exits.table()}"
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -36,18 +37,20 @@ LEVELS = ["debug", "info", "warning", "error"]
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged to stderr."
 )
+@click.option(
+    "--seal", envvar="MILEPOST_SEAL", type=click.Path(dir_okay=False, path_type=Path),
+    help="Drive nothing unless the store agrees with this seal.",
+)  # fmt: skip
+@click.option(
+    "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
+    help="The trust file: whose signatures count.",
+)  # fmt: skip
 @policy_option
 @common
 def worker(
-    together: int,
-    grace: str,
-    log_level: str,
-    policy: str | None,
-    store: str | None,
-    app: str | None,
-    *,
-    as_json: bool,
-) -> None:
+    together: int, grace: str, log_level: str, seal: Path | None, trust: Path | None, policy: str | None,
+    store: str | None, app: str | None, *, as_json: bool,
+) -> None:  # fmt: skip
     """Drive the runs of an App until SIGTERM or SIGINT.
 
     The first signal starts nothing new, lets what is in flight finish, and gives every run back. The second ends the
@@ -58,7 +61,9 @@ def worker(
     if settings.named_store is not None:
         with opened(settings.named_store):
             pass  # a store that was named must be there: a misspelt path makes no second one
-    wait_for(_serve(settings.app, together, grace))
+    served = settings.app
+    served.seal, served.trust = seal or served.seal, trust or served.trust
+    wait_for(_serve(served, together, grace))
 
 
 async def _serve(app: App, together: int, grace: str) -> None:

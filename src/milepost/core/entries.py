@@ -467,23 +467,6 @@ class RunDone(Entry, frozen=True, tag="run_done.1"):
     result_root: str | None = None
 
 
-class SwitchSet(Entry, frozen=True, tag="switch_set.1"):
-    """A scope was stopped. It stands in the store's own journal, not in a run's."""
-
-    scope: str
-    kind: str
-    why: str
-    by: str
-
-
-class SwitchLifted(Entry, frozen=True, tag="switch_lifted.1"):
-    """A scope was set free again."""
-
-    scope: str
-    why: str
-    by: str
-
-
 BOUNDARIES = RunCreated | Checkpointed | Rewound | RunDone
 """The entries that hold a boundary."""
 
@@ -494,5 +477,4 @@ RunEntry = (
     | SignalReceived | ChildStarted | ChildEnded | ChildAwaited | ApprovalAsked | ApprovalAnswered | Widened
     | CancelAsked | MessageRefused | Checkpointed | RewindAsked | Rewound | SegmentFailed | Retried | RunParked
     | RunStopped | RunDone
-    | SwitchSet | SwitchLifted
 )  # fmt: skip

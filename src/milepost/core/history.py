@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from milepost.core import entries as e
-from milepost.core.state import RunState
+from milepost.core.state import IMPORTED, RunState
 from milepost.core.steps import Effect
 from milepost.errors import Damaged
 
@@ -172,6 +172,8 @@ def refused(history: History, target: Stage, *, driven: bool = False) -> list[st
     whole: list[str] = []
     if state.status == "killed":
         whole.append("the run was killed, and stays killed: fork it")
+    if state.code == IMPORTED and state.status == "blocked":
+        whole.append("it was taken in from another store and is not driven here: resume it first")
     if state.rewind is not None:
         whole.append(f"it is being taken back to boundary {state.rewind.to} already")
     if state.cancel is not None and not state.ended:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
+IMPORTED = "imported"
 
 
 @dataclass(slots=True)
@@ -440,11 +441,17 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.refused_digest = entry.manifest
     if s.ended:
         s.rewind = None  # what was undone stays undone; the rest may be asked for again
-    if entry.status == "killed":
+    if entry.status == "killed" or entry.code == IMPORTED:
         for effect in s.effects():
             if effect.outcome == "started":
                 effect.outcome = change(effect.outcome, "lose")
-                effect.why = "the run was killed while it was in flight"
+                effect.why = (
+                    f"the run was {'killed' if entry.status == 'killed' else 'exported'} while it was in flight"
+                )
+    if entry.code == IMPORTED:
+        # Where it came from, the run may have gone on: what was said and granted there was used there, or is void here.
+        s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
+        s.ledger.close()
 
 
 def _done(s: RunState, entry: e.RunDone) -> None:

@@ -64,7 +64,7 @@ async def history_of(store: Store, run_id: str) -> History:
     """Return the whole of a run, verified. Raises UnknownRun, Damaged."""
     before, stored, head = await store.chain(run_id)
     verify(run_id, before, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
-    return core.read(run_id, (codec.decode(one.body) for one in stored))
+    return core.read(run_id, (codec.decode(one.plain) for one in stored))
 
 
 def boundary_of(history: History, named: str) -> Stage:
@@ -101,7 +101,7 @@ async def rewind(store: Store, write: Write, now: int, run_id: str, *, to: str, 
 async def refusal(store: Store, run_id: str, after: int) -> str | None:
     """Return why a run refused a rewind in an entry after number `after`, None where it did not."""
     for stored in await store.after(run_id, after):
-        entry = codec.decode(stored.body)
+        entry = codec.decode(stored.plain)
         if isinstance(entry, e.MessageRefused) and entry.kind == "rewind":
             return entry.why
     return None

@@ -16,6 +16,7 @@ from milepost.core.state import RunState, fold
 from milepost.core.steps import ChildWait, Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, MilepostError
 from milepost.stores.api import Query
+from milepost.stores.encryption import KeyMissing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,13 +102,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The outcome of checking one run: how many entries and chunks were read, and what is wrong, if anything."""
+    """The outcome of checking one run: how many entries and chunks were read, and what is wrong, if anything.
+
+    `hidden` names the key without which its chain alone could be checked, and not what it says.
+    """
 
     run_id: str
     entries: int
     chunks: int
     damage: str | None
     seq: int | None = None
+    hidden: str = ""
 
 
 class Inspector:
@@ -134,8 +139,8 @@ class Inspector:
         verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
         lines = []
         for one in stored:
-            entry = codec.decode(one.body)
-            fields = msgspec.json.decode(one.body)
+            entry = codec.decode(one.plain)
+            fields = msgspec.json.decode(one.plain)
             fields.pop("entry")
             lines.append(Line(one.seq, fields.pop("at"), codec.name_of(entry), fields, one.hash.hex()))
         return lines
@@ -193,7 +198,7 @@ class Inspector:
         evidence: dict[str, list[str]] = {}
         state = RunState(run_id)
         for one in stored:
-            entry = codec.decode(one.body)
+            entry = codec.decode(one.plain)
             visit = state.visit
             state.apply(entry)
             evidence = evidence if state.visit == visit else {}
@@ -229,7 +234,7 @@ class Inspector:
             count = verify(run_id, genesis, 1, bodies, head.hash)
             state = RunState(run_id)
             for one in stored:
-                entry = codec.decode(one.body)
+                entry = codec.decode(one.plain)
                 state.apply(entry)
                 if isinstance(entry, e.BOUNDARIES):
                     await self._read_chunks(run_id, entry.boundary, read)
@@ -240,6 +245,8 @@ class Inspector:
             if state.status in {"done", "failed", "cancelled", "killed"} and row.status != state.status:
                 why = f"its row says {row.status}, its record says {state.status}"
                 return Verified(run_id, count, len(read), why)
+        except KeyMissing as error:
+            return Verified(run_id, count, 0, None, hidden=error.key_id)
         except Damaged as error:
             return Verified(run_id, count, len(read), str(error), error.seq)
         except MilepostError as error:
@@ -267,7 +274,7 @@ class Inspector:
         tail = await self._store.tail(run_id)
         bodies = ((one.seq, one.body, one.hash) for one in tail.entries)
         verify(run_id, tail.before, tail.entries[0].seq, bodies, tail.head.hash)
-        entries = [codec.decode(one.body) for one in tail.entries]
+        entries = [codec.decode(one.plain) for one in tail.entries]
         evidence: dict[str, list[str]] = {}
         for entry in entries:
             _note(entry, evidence)

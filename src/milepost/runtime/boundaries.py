@@ -183,7 +183,7 @@ async def fatal(session: Session, error: Exception) -> None:
         await asyncio.wait(settlers)
     if session.state.status != "blocked":
         code = error.code if isinstance(error, MilepostError) else "error"
-        await stop(session, _blocked(session, code, str(error)))
+        await stop(session, _blocked(session, code, session.engine.why(error)))
     else:
         await release(session, None)
     raise Rested(None)
@@ -320,7 +320,8 @@ async def _again(session: Session, segment: Segment[Any, Any], why: str) -> bool
 
 
 def _stopped(session: Session, status: str, code: str, why: str) -> e.RunStopped:
-    return e.RunStopped(at=session.engine.clock.now(), status=status, code=code, why=why)
+    clean = session.engine.redactor.clean(why)
+    return e.RunStopped(at=session.engine.clock.now(), status=status, code=code, why=clean)
 
 
 def _blocked(session: Session, code: str, why: str) -> e.RunStopped:

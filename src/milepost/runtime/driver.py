@@ -131,7 +131,7 @@ async def read(engine: Engine, tail: Tail) -> Session:
     """Verify a tail and fold it, without owning the run: what `plan` and `load` share."""
     run_id = tail.head.run_id
     engine.verify_tail(tail)
-    entries = [codec.decode(stored.body) for stored in tail.entries]
+    entries = [codec.decode(stored.plain) for stored in tail.entries]
     first = entries[0]
     if not isinstance(first, e.BOUNDARIES):
         raise Damaged(run_id, "its latest boundary is no boundary", seq=tail.entries[0].seq)

@@ -29,6 +29,7 @@ from milepost.core.duration import from_ms
 from milepost.core.lease import LEASE_MS, lapsed, needed_until, renew_every_ms
 from milepost.core.steps import Effect
 from milepost.definitions.call import Call
+from milepost.definitions.redaction import Redactor
 from milepost.definitions.rules import PolicyFile
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
 from milepost.runtime import effects, locks, reconcile, starting
@@ -47,6 +48,7 @@ T = TypeVar("T")
 log = logging.getLogger("milepost")
 EMIT_EVERY_S = 0.05
 DEFAULT_TIMEOUT_MS = 60_000
+TEXT_CHARS = 64_000  # no more of a text is looked at: what is kept of it is far less
 
 
 class Engine:
@@ -71,7 +73,8 @@ class Engine:
         self.writer = Writer(store)
         self.workflows = {workflow.name: workflow for workflow in workflows}
         self.tools = {tool.name: tool for tool in tools}
-        self.secrets = secrets
+        self.redactor = Redactor()
+        self._provider = secrets
         self.lease_ms = lease_ms
         self.lease_until = 0
         self.lapses = 0
@@ -262,7 +265,13 @@ class Engine:
             text = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
         except Exception:  # noqa: BLE001  an exception that cannot say what it is has still been raised
             text = f"{type(error).__name__}, whose text cannot be made"
-        return text.encode("utf-8", "replace").decode()[:1_000]
+        return self.redactor.clean(text[:TEXT_CHARS]).encode("utf-8", "replace").decode()[:1_000]
+
+    def secrets(self, name: str) -> str:
+        """Return a secret from the app's provider; from here on it is taken out of every text of this process."""
+        value = self._provider(name)
+        self.redactor.learn(name, value)
+        return value
 
     def settle_due(self, session: Session) -> None:
         """Start settling what may be settled now."""
@@ -283,7 +292,7 @@ class Engine:
     def dropped(self, session: Session, error: Exception) -> None:
         """Say that a run was let go of."""
         if not isinstance(error, StoreFailed):
-            log.warning("run %s dropped: %s", session.run_id, error)
+            log.warning("run %s dropped: %s", session.run_id, self.why(error))
         self.sessions.pop(session.run_id, None)
 
     def adopt(self, run_id: str) -> None:
@@ -380,7 +389,7 @@ class Engine:
             body = msgspec.json.encode(event)
         except (TypeError, ValueError, msgspec.MsgspecError):
             body = msgspec.json.encode({"kind": event.get("kind", "event"), "text": repr(event)[:1_000]})
-        self._events.append((run_id, self.clock.now(), body))
+        self._events.append((run_id, self.clock.now(), self.redactor.clean_json(body)))
         if self._emitting is None:
             self._emitting = asyncio.get_running_loop().call_later(EMIT_EVERY_S, self.flush_events)
 
@@ -406,5 +415,12 @@ class Engine:
 
     def trace(self, run_id: str, error: BaseException) -> None:
         """Keep a traceback as a diagnostic event."""
-        text = "".join(traceback.format_exception(error))[-8_000:]
-        self.emit(run_id, {"kind": "traceback", "text": text})
+        self.emit(run_id, {"kind": "traceback", "text": self.traceback(error)})
+
+    def traceback(self, error: BaseException) -> str:
+        """Return the end of a traceback, without secrets."""
+        try:
+            text = "".join(traceback.format_exception(error))
+        except Exception:  # noqa: BLE001  an exception that cannot be shown has still been raised
+            text = self.why(error)
+        return self.redactor.clean(text[-TEXT_CHARS:])[-8_000:]

@@ -8,7 +8,7 @@ follows from it. An exception in a reconciler is *still unknown*: it says nothin
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
@@ -202,7 +202,8 @@ async def _question(
         return Finding("still_unknown"), session.engine.why(error)
     if not isinstance(finding, Finding):
         return Finding("still_unknown"), f"the reconciler returned {type(finding).__name__}, not a Finding"
-    return finding, finding.why
+    clean = session.engine.redactor.clean(finding.why)
+    return replace(finding, why=clean), clean
 
 
 def _record(

@@ -105,7 +105,7 @@ async def find_way(engine: Engine, run_id: str, to: str, *, driven: bool = False
 async def _read(engine: Engine, run_id: str) -> History:
     before, stored, head = await engine.store.chain(run_id)
     verify(run_id, before, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
-    return history.read(run_id, (codec.decode(one.body) for one in stored))
+    return history.read(run_id, (codec.decode(one.plain) for one in stored))
 
 
 def _out_of_time(about: e.About, now: int) -> list[str]:

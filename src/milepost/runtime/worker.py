@@ -144,11 +144,12 @@ class Worker:
         except StoreError as error:
             if self.engine.writer.failed is not None:
                 self.failed = error
-            log.error("run %s: %s", run_id, error)  # noqa: TRY400  the text says what to do; a traceback does not
+            log.error("run %s: %s", run_id, self.engine.why(error))  # noqa: TRY400  the text says what to do; a traceback does not
         except MilepostError as error:
-            log.error("run %s: %s", run_id, error)  # noqa: TRY400  the text says what to do; a traceback does not
-        except Exception:
-            log.exception("run %s stopped by a defect", run_id)
+            log.error("run %s: %s", run_id, self.engine.why(error))  # noqa: TRY400  the text says what to do; a traceback does not
+        except Exception as error:  # noqa: BLE001  a run's defect never ends the worker
+            # Not log.exception: a traceback may hold secrets, and a handler would write it as it is.
+            log.error("run %s stopped by a defect\n%s", run_id, self.engine.traceback(error))  # noqa: TRY400
         finally:
             self.tasks.pop(run_id, None)
             self.engine.woken.set()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from milepost.errors import MilepostError
+from milepost.stores.keeping import MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn
 
 
 @dataclass(slots=True)
@@ -253,7 +254,7 @@ class Emit:
     events: Sequence[tuple[str, int, bytes]]
 
 
-Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit
+Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit | MarkSeal | Prune | TakeIn
 
 
 class SwitchedOff(MilepostError):
@@ -351,6 +352,12 @@ class Stored:
     seq: int
     body: bytes
     hash: bytes
+    open: Callable[[int, bytes], bytes] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def plain(self) -> bytes:
+        """What it says. `body` is what is stored and hashed, which may be encrypted. Raises KeyMissing."""
+        return self.body if self.open is None else self.open(self.seq, self.body)
 
 
 @dataclass(slots=True)
@@ -422,6 +429,11 @@ class Store(Protocol):
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None: ...
     async def events(self, run_id: str, after: int) -> list[tuple[int, int, bytes]]: ...
     async def undelivered(self) -> dict[str, int]: ...
+    def plain(self, run_id: str, place: str, stored: bytes) -> bytes: ...
+    def chunk_name(self, run_id: str, digest: str) -> str: ...
+    async def standing(self) -> Standing: ...
+    async def prunable(self, before: int, workflow: str | None, limit: int) -> list[Prunable]: ...
+    async def copy(self, run_id: str) -> RunCopy: ...
     async def checks(self, now: int) -> list[Check]: ...
     async def pages(self) -> Check: ...
     def renew(self, worker: str, until: int) -> None: ...

@@ -233,7 +233,7 @@ async def _read(store: Store, reading: Reading) -> list[Violation]:
     try:
         _, entries, _ = await store.chain(run_id)
         for stored in entries:
-            reading.read(codec.decode(stored.body))
+            reading.read(codec.decode(stored.plain))
     except MilepostError as error:
         damage = damage or str(error)
     except KeyError as error:

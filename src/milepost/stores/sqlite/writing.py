@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 from milepost.core import append as rules
 from milepost.core.chain import genesis, link
 from milepost.core.codec import encode
-from milepost.core.entries import SwitchLifted, SwitchSet
+from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.errors import EpochLost, MilepostError, Rejected, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -39,6 +39,8 @@ from milepost.stores.api import (
     Switch,
     SwitchedOff,
 )
+from milepost.stores.keeping import MarkSeal, Prune, TakeIn
+from milepost.stores.sqlite import keeping
 from milepost.stores.sqlite.connection import SQL
 from milepost.stores.sqlite.guarded import GuardedTx
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import apsw
+
+    from milepost.stores.encryption import Cipher
 
 
 SYSTEM_RUN = 0
@@ -94,10 +98,17 @@ class Rows:
 class Batch:
     """Writes one batch through a connection that is inside a transaction."""
 
-    def __init__(self, connection: apsw.Connection, store_id: str, refused: Sequence[Operation] = ()) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        store_id: str,
+        refused: Sequence[Operation] = (),
+        cipher: Cipher | None = None,
+    ) -> None:
         self.connection = connection
         self.store_id = store_id
         self.refused = refused
+        self.cipher = cipher
         self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
         self._switches: dict[str, Switch] | None = None
@@ -149,6 +160,8 @@ class Batch:
         row, seq, digest, previous = self.next_row, moved.seq, moved.hash, moved.row
         if append.boundary is not None:
             moved.boundary = row + append.boundary
+        if self.cipher is not None:
+            entries = [self.cipher.seal(head.run_id, f"entry {n}", body) for n, body in enumerate(entries, seq + 1)]
         for body in entries:
             seq += 1
             digest = link(digest, body)
@@ -267,14 +280,19 @@ class Batch:
                 row = (worker.id, worker.host, worker.pid, worker.started_at, worker.lease_until)
                 self.connection.execute(SQL["put_worker"], row).fetchall()
                 return None
+            case MarkSeal():
+                return keeping.mark(self, operation)
+            case Prune():
+                return keeping.prune(self, operation)
+            case TakeIn():
+                return keeping.take_in(self, operation)
             case Emit(events=events):
                 rows = [(at, body, run_id) for run_id, at, body in events]
                 self.connection.executemany(SQL["insert_event"], rows)
                 return None
 
     def _append(self, append: Append) -> None:
-        head = append.head
-        rows = Rows()
+        head, rows = append.head, Rows()
         if append.scopes:
             self._check_switches(append.scopes)
         found = self._row("head_of", head.run)
@@ -301,18 +319,21 @@ class Batch:
 
     def _switch(self, append: Append) -> None:
         for hold in append.holds:
-            self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, hold.why, hold.by, hold.at)).fetchall()
+            why = (
+                hold.why if self.cipher is None else self.cipher.seal_text(SYSTEM_ID, f"switch {hold.scope}", hold.why)
+            )
+            self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, why, hold.by, hold.at)).fetchall()
             entry = SwitchSet(at=hold.at, scope=hold.scope, kind=hold.kind, why=hold.why, by=hold.by)
-            self._system_entry(encode(entry), hold.at)
+            self.system_entry(encode(entry), hold.at)
         for scope, why, by in append.lifts:
             before = self.connection.total_changes()
             self.connection.execute(SQL["lift_switch"], (scope,)).fetchall()
             if self.connection.total_changes() != before:
-                self._system_entry(encode(SwitchLifted(at=append.at, scope=scope, why=why, by=by)), append.at)
+                self.system_entry(encode(SwitchLifted(at=append.at, scope=scope, why=why, by=by)), append.at)
         if append.holds or append.lifts:
             self._switches = None
 
-    def _system_entry(self, body: bytes, at: int) -> None:
+    def system_entry(self, body: bytes, at: int) -> None:
         """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
         found = self._row("head_of", SYSTEM_RUN)
         if found is None:
@@ -355,26 +376,15 @@ class Batch:
                 return Created(found[1], fresh=False, workflow=found[2], digest=found[3])
         if self._row("run_number", new.id) is not None:
             return Created(new.id, fresh=False, workflow=new.workflow, digest=new.digest)
+        keeping.refuse_pruned(self.connection, new.id, None if new.key is None else (int(new.attached), new.key))
         run = cast("int", self._value("next_run"))
         parent = None if new.parent is None else self._parent(new)
         row = self.next_row
         digest = link(genesis(self.store_id, new.id), new.entry)
         made = (
-            run,
-            new.id,
-            new.workflow,
-            new.version,
-            int(new.attached),
-            new.key,
-            new.digest,
-            new.due,
-            parent,
-            new.principal,
-            new.tenant,
-            new.tags,
-            new.at,
-            new.at,
-        )
+            run, new.id, new.workflow, new.version, int(new.attached), new.key, new.digest, new.due, parent,
+            new.principal, new.tenant, new.tags, new.at, new.at,
+        )  # fmt: skip
         self.connection.execute(SQL["insert_run"], made).fetchall()
         self.connection.execute(SQL["insert_entry"], (row, run, 1, None, new.entry, digest)).fetchall()
         self.connection.execute(SQL["insert_head"], (run, 0, row, 1, digest, row, new.segment)).fetchall()
@@ -383,14 +393,14 @@ class Batch:
         return Created(new.id, fresh=True, workflow=new.workflow, digest=new.digest)
 
     def _parent(self, new: NewRun) -> int:
-        parent = self._run_number(new.parent or "")
+        parent = self.run_number(new.parent or "")
         found = self._row("head_of", parent)
         if new.parent_epoch is not None and (found is None or found[0] != new.parent_epoch):
             raise EpochLost(new.parent or "", new.parent_epoch)
         return parent
 
     def _claim(self, claim: Claim) -> Head:
-        run = self._run_number(claim.run_id)
+        run = self.run_number(claim.run_id)
         found = self._row("owner_of", run)
         assert found is not None
         if rules.claim_lost(found[0], claim.owner_was):
@@ -413,7 +423,7 @@ class Batch:
         return Head(run, run_id, epoch, moved.row, moved.seq, moved.hash, segment)
 
     def _deliver(self, post: Post) -> bool:
-        run = self._run_number(post.run_id)
+        run = self.run_number(post.run_id)
         before = self.connection.total_changes()
         self.connection.execute(SQL["deliver"], (run, post.message_id, post.body)).fetchall()
         fresh = self.connection.total_changes() != before
@@ -422,7 +432,7 @@ class Batch:
         return fresh
 
     def _kill(self, kill: Kill) -> Killed:
-        root = self._run_number(kill.run_id)
+        root = self.run_number(kill.run_id)
         killed = Killed([], [])
         for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():
             effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
@@ -433,7 +443,8 @@ class Batch:
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
             self.connection.execute(SQL["release_failed"], (run,)).fetchall()
             due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
-            self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
+            why = kill.why if self.cipher is None else self.cipher.seal_text(str(run_id), "why", kill.why)
+            self.connection.execute(SQL["stop_run"], ("killed", why, due, kill.at, run)).fetchall()
             killed.runs.append(str(run_id))
             killed.unknown.extend((str(run_id), path) for path in open_paths)
         parent = self._value("parent_of", root)
@@ -458,7 +469,12 @@ class Batch:
         row = self._row(name, *args)
         return None if row is None else row[0]
 
-    def _run_number(self, run_id: str) -> int:
+    def used_rows(self, count: int) -> None:
+        """Take note of rows of the journal that were written beside this batch's own."""
+        self._next_row = self.next_row + count
+
+    def run_number(self, run_id: str) -> int:
+        """Return a run's number. Raises UnknownRun."""
         run = self._value("run_number", run_id)
         if run is None:
             raise UnknownRun(run_id)

@@ -24,6 +24,7 @@ from milepost.testing.store_conformance.claims import Claims
 from milepost.testing.store_conformance.identities import Identities
 from milepost.testing.store_conformance.inbox import Inbox
 from milepost.testing.store_conformance.journal import Journal
+from milepost.testing.store_conformance.keeping import Keeping
 from milepost.testing.store_conformance.killing import Killing
 from milepost.testing.store_conformance.opening import Opening
 from milepost.testing.store_conformance.projections import Projections
@@ -32,7 +33,7 @@ from milepost.testing.store_conformance.subject import StoreFactory, Subject, pr
 from milepost.testing.store_conformance.switches import Switches
 from milepost.testing.store_conformance.transactions import Transactions
 
-ALL = (Chunks, Claims, Identities, Inbox, Journal, Killing, Opening, Projections, Refusals, Switches)
+ALL = (Chunks, Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Projections, Refusals, Switches)
 
 __all__ = [
     "ALL",
@@ -41,6 +42,7 @@ __all__ = [
     "Identities",
     "Inbox",
     "Journal",
+    "Keeping",
     "Killing",
     "Opening",
     "Projections",
