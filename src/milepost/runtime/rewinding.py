@@ -135,9 +135,7 @@ async def _unfit(engine: Engine, run_id: str, boundary: e.Boundary, workflow: Wo
         except compatibility.MigrationFailed as failed:
             return [str(failed)]
         return []
-    segment = workflow.segments.get(boundary.segment)
-    if segment is None:
-        return [f"segment {boundary.segment!r} is no longer declared"]
+    segment = workflow.segments[boundary.segment]
     try:
         segment.state.read(data)
     except InvalidValue as error:
