@@ -126,8 +126,6 @@ async def _unfit(engine: Engine, run_id: str, boundary: e.Boundary, workflow: Wo
     today = _manifest.decode(engine.manifest_bytes(workflow))
     promises = starting.promises_of(workflow, workflow.tools)
     found = compare(recorded, today, promises, segment=boundary.segment)
-    if found.blocks:
-        return list(found.blocks)
     data, _ = await starting.state_bytes(engine, run_id, boundary.state, boundary.state_root)
     if found.migrates:
         try:
@@ -135,12 +133,14 @@ async def _unfit(engine: Engine, run_id: str, boundary: e.Boundary, workflow: Wo
         except compatibility.MigrationFailed as failed:
             return [str(failed)]
         return []
-    segment = workflow.segments[boundary.segment]
-    try:
-        segment.state.read(data)
-    except InvalidValue as error:
-        return [f"the state of {segment.name} no longer fits: {error.why}"]
-    return []
+    blocks = list(found.blocks)
+    segment = workflow.segments.get(boundary.segment)
+    if segment is not None:
+        try:
+            segment.state.read(data)
+        except InvalidValue as error:
+            blocks.append(f"the state of {segment.name} no longer fits: {error.why}")
+    return blocks
 
 
 async def _add(
