@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from milepost.core.authority import Authority
+from milepost.core.breaker import Breaker
 from milepost.core.budget import amounts
 from milepost.core.decide import Decision, decide, recover
 from milepost.core.duration import Duration, parse_ms, to_ms
@@ -40,6 +41,7 @@ from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
 from milepost.stores.sqlite.store import SqliteStore
 
+DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
 
@@ -71,6 +73,7 @@ class App:
         policy: str | None = None,
         clock: Clock | None = None,
         lease: Duration = f"{LEASE_MS}ms",
+        breaker: Breaker | None = DEFAULT_BREAKER,
     ) -> None:
         self.store = store
         self._workflows = tuple(workflows)
@@ -79,6 +82,7 @@ class App:
         self._secrets = secrets or from_environment
         self._clock = clock
         self._lease_ms = parse_ms(lease)
+        self._breaker = breaker
         self._engine: Engine | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
@@ -158,6 +162,7 @@ class App:
             secrets=self._secrets,
             clock=self._clock,
             lease_ms=self._lease_ms,
+            breaker=self._breaker,
         )
         try:
             await engine.open(drives=drives)

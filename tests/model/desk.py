@@ -74,6 +74,8 @@ class Put(NamedTuple):
     holds: tuple[str, ...] = ()
     lifts: tuple[str, ...] = ()
     lost: tuple[tuple[str, bytes], ...] = ()
+    waits: tuple[str, ...] = ()
+    at: int = 0
 
 
 class Thought(NamedTuple):
@@ -109,6 +111,7 @@ class Desk:
         self.writer: Any = self
         self.turn = self.tools_in_flight = self.lapses = 0
         self.crowded, self.failed, self.draining = False, None, False
+        self.halted, self.breaker = False, None
         self.appends: list[Append] = []
         self.posts: list[Post] = []
         self.deadlines: Any = SimpleNamespace(set=self._timed_out, drop=lambda _: None)
@@ -399,5 +402,7 @@ def _put(append: Append) -> Put:
         None if append.lease is None else append.lease[1],
         append.release,
         tuple(hold.scope for hold in append.holds),
-        tuple(scope for scope, _, _ in append.lifts),
+        tuple(lift.scope for lift in append.lifts),
+        waits=tuple(awaited.scope for awaited in append.waits),
+        at=append.at,
     )

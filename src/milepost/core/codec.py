@@ -12,13 +12,15 @@ from typing import Any
 
 import msgspec
 
-from milepost.core.entries import AnyEntry, Entry
+from milepost.core.entries import Entry, RunEntry
 from milepost.core.nesting import LEVELS_MAX, too_deep
+from milepost.core.store_entries import StoreEntry
 from milepost.errors import MalformedEntry, NewerSchema
 
 ENTRY_BYTES_MAX = 16 * 1024 * 1024
 ENTRY_LEVELS_MAX = LEVELS_MAX + 16  # a value, and what an entry puts around it
 
+AnyEntry = RunEntry | StoreEntry
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 # (name, schema it reads) -> what makes it schema + 1

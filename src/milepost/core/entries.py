@@ -415,24 +415,7 @@ class RunDone(Entry, frozen=True, tag="run_done.1"):
     result_root: str | None = None
 
 
-class SwitchSet(Entry, frozen=True, tag="switch_set.1"):
-    """A scope was stopped. It stands in the store's own journal, not in a run's."""
-
-    scope: str
-    kind: str
-    why: str
-    by: str
-
-
-class SwitchLifted(Entry, frozen=True, tag="switch_lifted.1"):
-    """A scope was set free again."""
-
-    scope: str
-    why: str
-    by: str
-
-
-AnyEntry = (
+RunEntry = (
     RunCreated
     | Claimed
     | EffectPlanned
@@ -469,6 +452,4 @@ AnyEntry = (
     | RunParked
     | RunStopped
     | RunDone
-    | SwitchSet
-    | SwitchLifted
 )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from milepost.core import entries as e
+from milepost.core.breaker import Breaker
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
 from milepost.core.duration import from_ms
@@ -30,10 +31,11 @@ from milepost.core.lease import LEASE_MS, lapsed, needed_until, renew_every_ms
 from milepost.core.steps import Effect
 from milepost.definitions.call import Call
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
-from milepost.runtime import effects, locks, reconcile, starting
+from milepost.runtime import effects, locks, reconcile, starting, waits
 from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.threads import Deadlines, Threads, tamed
 from milepost.runtime.writer import Writer
+from milepost.stores import marks
 from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
 
 if TYPE_CHECKING:
@@ -61,8 +63,11 @@ class Engine:
         secrets: Callable[[str], str],
         clock: Clock | None = None,
         lease_ms: int = LEASE_MS,
+        breaker: Breaker | None = None,
     ) -> None:
         self.store = store
+        self.breaker = breaker
+        self.stops = waits.Stops(store)
         self.clock: Clock = clock or SystemClock()
         self.writer = Writer(store)
         self.workflows = {workflow.name: workflow for workflow in workflows}
@@ -147,6 +152,11 @@ class Engine:
                 log.warning("lease of %s not renewed: %s", self.worker, error)
             else:
                 self.lease_until = max(self.lease_until, until)
+
+    @property
+    def halted(self) -> bool:
+        """Whether a stop file stands: nothing may start, and nothing may be sent."""
+        return marks.stopped(self.store.place)
 
     def lease_for(self, timeout_ms: int) -> tuple[str, int] | None:
         """Return the longer lease that an attempt of this timeout needs, None when the present one is enough."""

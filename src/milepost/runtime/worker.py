@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from milepost.errors import EpochLost, MilepostError, StoreError, UnknownRun
-from milepost.runtime import driver
+from milepost.runtime import driver, waits
 
 if TYPE_CHECKING:
     from milepost.runtime.engine import Engine
@@ -40,7 +40,9 @@ class Worker:
             self.engine.woken.clear()
             try:
                 await self._mail()
-                await self._look()
+                await self._stopped()
+                if not self.engine.halted:
+                    await self._look()
             except StoreError as error:
                 self.failed = error
                 break
@@ -88,6 +90,11 @@ class Worker:
             if session is not None and session.dropped is None:
                 await driver.take_inbox(session)
         await self._lost()
+
+    async def _stopped(self) -> None:
+        """Tell runs in memory what does not stand in their way any more; the store makes all others due."""
+        for session in [one for one in self.engine.sessions.values() if one.stopped and one.dropped is None]:
+            await waits.look(session)
 
     async def _lost(self) -> None:
         """Let go of runs that were killed or taken while a call of theirs hangs and they write nothing."""

@@ -33,7 +33,7 @@ from milepost.stores.api import (
     Tail,
     WorkerRow,
 )
-from milepost.stores.sqlite import health
+from milepost.stores.sqlite import health, stopping
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
 from milepost.stores.sqlite.writing import Batch, Recount, RolledBack
 
@@ -283,8 +283,17 @@ class SqliteStore:
         return [ApprovalRow(*row) for row in self._read("approvals_like", prefix, verdict)]
 
     async def switches(self) -> list[Switch]:
-        """Return what is stopped now."""
-        return [Switch(*row) for row in self._read("switches")]
+        """Return what is stopped now, and by what: switches by scope, then the breakers that hold calls."""
+        return self.switches_now()
+
+    def switches_now(self) -> list[Switch]:
+        """Return what `switches` does, to a caller that cannot wait."""
+        found, breakers = stopping.read(self._read("stops"))
+        return [*found, *(stopping.switch_of(row) for row in breakers.values() if row.state != "closed")]
+
+    async def waiting(self) -> dict[str, int]:
+        """Return how many runs that nobody holds wait for each scope."""
+        return {str(scope): int(count) for scope, count in self._read("count_waits")}
 
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None:
         """Return who holds a business identity."""
