@@ -136,11 +136,22 @@ class App:
         finally:
             await self._close()
 
-    async def serve(self, stop: asyncio.Event, *, together: int, grace: Duration) -> None:
-        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed."""
+    async def serve(
+        self,
+        stop: asyncio.Event,
+        *,
+        together: int,
+        grace: Duration,
+        supervised: Callable[[str], Callable[[], None]] | None = None,
+    ) -> None:
+        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed.
+
+        `supervised` is told the worker's name; what it returns is called again and again while this process goes on.
+        """
         await self._open(drives=True)
         try:
-            worker = Worker(self._need_engine(), together=together)
+            engine = self._need_engine()
+            worker = Worker(engine, together=together, beat=supervised and supervised(engine.worker))
             working = asyncio.get_running_loop().create_task(worker.run())
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)

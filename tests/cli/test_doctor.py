@@ -36,7 +36,7 @@ def test_nothing_is_wrong_with_a_new_store(shop: Shop) -> None:
 
     assert {one["state"] for one in found.values()} == {"ok"}
     assert {"library", "journal mode", "synchronous", "migrations", "modes", "disk", "clock"} <= set(found)
-    assert (found["journal mode"]["found"], found["migrations"]["found"]) == ("wal", "1 of 1 applied")
+    assert (found["journal mode"]["found"], found["migrations"]["found"]) == ("wal", "2 of 2 applied")
     assert "nothing is wrong" in shop.ok("doctor")
 
 
@@ -109,7 +109,7 @@ def test_a_record_from_the_future_shows_a_clock_that_is_wrong(shop: Shop) -> Non
 
 
 def test_what_a_killed_worker_held_is_wrong_until_one_runs_again(shop: Shop) -> None:
-    worker = shop.worker()
+    worker = shop.worker("--no-supervisor")
     run = shop.start("buy", "hangs")
     eventually(shop.ledger, saying="the effect is in flight")
     worker.kill()

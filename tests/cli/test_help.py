@@ -17,7 +17,7 @@ HEAVY = ["apsw", "msgspec", "asyncio", "rich", "sqlite3", "milepost.app", "milep
 # fmt: off
 NAMES = {
     "init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approve", "deny", "grant",
-    "send", "cancel", "kill", "retry", "verify", "doctor",
+    "send", "cancel", "kill", "retry", "freeze", "thaw", "stop", "switches", "verify", "doctor",
 }
 # fmt: on
 

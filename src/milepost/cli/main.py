@@ -37,6 +37,7 @@ OWN = {
         "plan": "milepost.cli.plan:plan",
         "journal": "milepost.cli.journal:journal",
         "effects": "milepost.cli.effects:effects",
+        "switches": "milepost.cli.freeze:switches",
     },
     "Decide": {
         "resolve": "milepost.cli.verbs:resolve",
@@ -47,6 +48,9 @@ OWN = {
         "cancel": "milepost.cli.verbs:cancel",
         "kill": "milepost.cli.verbs:kill",
         "retry": "milepost.cli.verbs:retry",
+        "freeze": "milepost.cli.freeze:freeze",
+        "thaw": "milepost.cli.freeze:thaw",
+        "stop": "milepost.cli.stop:stop",
     },
     "Check": {
         "verify": "milepost.cli.verify:verify",

@@ -91,6 +91,8 @@ class Engine:
         self._stop_renewing = threading.Event()
         self._renewing: threading.Thread | None = None
         self._watchers: dict[str, asyncio.Future[None]] = {}
+        self._lost: list[Session] = []
+        self._given_up: dict[int, Session] = {}  # threads that run on although their call was given up
         self._events: list[tuple[str, int, bytes]] = []
         self._emitting: asyncio.TimerHandle | None = None
         self._posting: set[asyncio.Task[Any]] = set()
@@ -290,6 +292,14 @@ class Engine:
         if not isinstance(error, StoreFailed):
             log.warning("run %s dropped: %s", session.run_id, error)
         self.sessions.pop(session.run_id, None)
+        if session.inflight or self._given_up:
+            self._lost.append(session)
+
+    @property
+    def hanging(self) -> bool:
+        """Whether a call of a run that this process lost is still running."""
+        self._lost = [one for one in self._lost if one.inflight or one in self._given_up.values()]
+        return bool(self._lost)
 
     def adopt(self, run_id: str) -> None:
         """Drive a new child here too, where only one family of runs is driven; and look for work at once."""
@@ -306,6 +316,7 @@ class Engine:
         late = partial(self._late, session, step, call, session.state.steps.get(step.id), session.state.visit)
 
         def finished(value: Any, error: BaseException | None) -> None:
+            self._given_up.pop(id(future), None)
             if future.done():
                 late(value, error)
             elif error is not None:
@@ -321,6 +332,10 @@ class Engine:
                 error = future.exception()
                 answer = future.result() if error is None else None
                 loop.call_soon(late, answer, error)
+            else:
+                self._given_up[id(future)] = session
+                if session.dropped is not None and session not in self._lost:
+                    self._lost.append(session)
             raise
 
     def _late(

@@ -29,7 +29,7 @@ TOOL = "tool:"
 STAGGER_MS = 5_000  # who waits behind the next probe looks this much later: usually that has told by then
 SPREAD_MS = 50  # between two runs that go on when a provider answers again
 SPREAD_MOST_MS = 60_000
-PERSONS_FIRST = ("freeze", "hold", "breaker")
+PERSONS_FIRST = ("stop", "freeze", "hold", "breaker")
 
 
 def switch_of(row: breaker.Row) -> Switch:
