@@ -181,7 +181,7 @@ class Stops:
         `otherwise` is when it is due for other reasons (milliseconds since 1970).
         """
         for awaited in waits:
-            row = (awaited.scope, run, int(awaited.probes), otherwise)
+            row = (awaited.scope, run, now, int(awaited.probes), otherwise)
             self._connection.execute(SQL["wait_for"], row).fetchall()
             until = self._stands_until(awaited)
             if until is not None:

@@ -38,6 +38,7 @@ CREATE TABLE mp_breakers ( -- authoritative
 CREATE TABLE mp_waits ( -- projection
     scope     TEXT NOT NULL,
     run       INTEGER NOT NULL,
+    since     INTEGER NOT NULL,
     probes    INTEGER NOT NULL,
     otherwise INTEGER,
     PRIMARY KEY (scope, run)
