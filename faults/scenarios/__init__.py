@@ -1,6 +1,6 @@
 """One scenario for each fault of docs/FAULTS.md that concerns one machine."""
 
-from faults.scenarios import answers, clocks, damage, disk, hostility, killing, workers
+from faults.scenarios import answers, clocks, damage, disk, hostility, killing, outage, workers
 from faults.scoreboard import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -10,5 +10,6 @@ FAULTS: tuple[Fault, ...] = (
     *disk.FAULTS,
     *damage.FAULTS,
     *clocks.FAULTS,
+    *outage.FAULTS,
     *hostility.FAULTS,
 )

@@ -130,7 +130,7 @@ def later(session: Session, tool: Tool[..., Any], step: str, switch: Switch) -> 
     probes = switch.kind == "breaker" and may_probe(tool.effect)
     due = session.engine.clock.now() + LATER_MS
     session.polls[step] = due
-    session.stopped[step] = Awaited(switch.scope, probes)
+    session.stopped[step] = Awaited(switch.scope, probes, getattr(session.state.steps.get(step), "attempt", 0))
     return due
 
 

@@ -136,11 +136,13 @@ class Lift:
 class Awaited:
     """What a run that parks waits for: a scope that is stopped, or an identity (`once_scope`) that is not settled.
 
-    `probes` says that it may pass an open breaker as its probe, and is to look when that is due.
+    `probes` says that it may pass an open breaker as its probe, and is to look when that is due: the first among those
+    who have made the fewest attempts, since a probe that fails `spent` one.
     """
 
     scope: str
     probes: bool = False
+    spent: int = 0
 
 
 def once_scope(tenant: str, tool: str, value: str) -> str:

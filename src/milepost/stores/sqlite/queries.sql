@@ -151,7 +151,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 DELETE FROM mp_breakers WHERE tool = ?;
 
 -- name: wait_for
-INSERT OR REPLACE INTO mp_waits (scope, run, since, probes, otherwise) VALUES (?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO mp_waits (scope, run, since, spent, probes, otherwise) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: waits_no_more
 DELETE FROM mp_waits WHERE run = ?;
@@ -159,10 +159,10 @@ DELETE FROM mp_waits WHERE run = ?;
 -- name: anybody_waits
 SELECT 1 FROM mp_waits LIMIT 1;
 
--- First come, first served: whose probe failed stands behind all others, and spends no more of its tries than they.
+-- A probe that fails spends a try, and tries are bounded: who has made the fewest goes first.
 -- name: who_waits
 SELECT w.run FROM mp_waits w JOIN mp_runs r USING (run)
-WHERE w.scope = ?1 AND (?2 = 0 OR w.probes = 1) AND r.owner IS NULL ORDER BY w.since, w.run;
+WHERE w.scope = ?1 AND (?2 = 0 OR w.probes = 1) AND r.owner IS NULL ORDER BY w.spent, w.since, w.run;
 
 -- name: due_by_then
 UPDATE mp_runs SET due = min(coalesce(due, ?1), ?1), until = min(coalesce(until, ?1), ?1) WHERE run = ?2;

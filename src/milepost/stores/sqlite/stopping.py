@@ -181,11 +181,11 @@ class Stops:
         `otherwise` is when it is due for other reasons (milliseconds since 1970).
         """
         for awaited in waits:
-            row = (awaited.scope, run, now, int(awaited.probes), otherwise)
+            row = (awaited.scope, run, now, awaited.spent, int(awaited.probes), otherwise)
             self._connection.execute(SQL["wait_for"], row).fetchall()
             until = self._stands_until(awaited)
             if until is not None:
-                behind = len(self._waiting(awaited.scope, probes=True)) - 1 if until > now else 0
+                behind = self._waiting(awaited.scope, probes=True).index(run) if until > now else 0
                 self._connection.execute(SQL["due_by_then"], (max(now, until) + behind * STAGGER_MS, run)).fetchall()
 
     def _stands_until(self, awaited: Awaited) -> int | None:

@@ -39,6 +39,7 @@ CREATE TABLE mp_waits ( -- projection
     scope     TEXT NOT NULL,
     run       INTEGER NOT NULL,
     since     INTEGER NOT NULL,
+    spent     INTEGER NOT NULL,
     probes    INTEGER NOT NULL,
     otherwise INTEGER,
     PRIMARY KEY (scope, run)
