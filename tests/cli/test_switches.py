@@ -43,6 +43,20 @@ def test_what_is_frozen_does_not_start_until_it_is_thawed_and_both_are_on_record
     assert (now.scope, now.by, now.why) == ("tool:charge", "bob", "it was another one")
 
 
+def test_the_history_says_who_stopped_what_and_why(shop: Shop) -> None:
+    assert "Nothing was ever stopped." in shop.ok("switches", "--history")
+    shop.ok("freeze", "tool:charge", "--why", "charged twice", "--by", "ann")
+    shop.ok("thaw", "tool:charge", "--why", "it was another one", "--by", "bob")
+
+    told = [(line["entry"], line["scope"], line["by"], line["why"]) for line in shop.read("switches", "--history")]
+
+    assert told == [
+        ("switch_set", "tool:charge", "ann", "charged twice"),
+        ("switch_lifted", "tool:charge", "bob", "it was another one"),
+    ]
+    assert "it was another one" in shop.ok("switches", "--history")
+
+
 def test_a_reason_is_required_and_a_scope_must_be_one(shop: Shop) -> None:
     for command in ("freeze", "thaw"):
         assert shop.refused(command, "all") == (2, "usage")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,7 @@ from milepost.cli.opening import opened, operator, wait_for
 from milepost.cli.options import by_option, common
 from milepost.cli.printing import ago, iso, plain, say, say_json, table
 from milepost.cli.settings import Settings, place_of
-from milepost.operations.switches import standing
+from milepost.operations.switches import OF_SWITCHES, history_of, standing
 from milepost.stores import marks
 
 if TYPE_CHECKING:
@@ -67,10 +67,14 @@ def thaw(
 
 
 @click.command()
+@click.option("--history", is_flag=True, help="What was stopped and set free, by whom and why, oldest first.")
 @common
-def switches(store: str | None, app: str | None, *, as_json: bool) -> None:
+def switches(store: str | None, app: str | None, *, history: bool, as_json: bool) -> None:
     """List what is stopped: frozen by a person, held by a contradiction or a breaker, or by a stop file."""
     url = Settings(store, app).url
+    if history:
+        _tell(url, as_json=as_json)
+        return
     with opened(url) as store_:
         found = wait_for(standing(store_))
     halt = marks.read(place_of(url))
@@ -104,3 +108,30 @@ def switches(store: str | None, app: str | None, *, as_json: bool) -> None:
         [(s.scope, s.kind, ago(s.at), s.by, str(one.waiting or ""), s.why) for one in found for s in [one.switch]],
         styled="kind",
     )
+
+
+def _tell(url: str, *, as_json: bool) -> None:
+    """Tell what the store's own journal says of switches and breakers."""
+    with opened(url) as store_:
+        told = [entry for entry in wait_for(history_of(store_)) if isinstance(entry, OF_SWITCHES)]
+    names = {type(entry): str(entry.__struct_config__.tag).partition(".")[0] for entry in told}
+    if as_json:
+        say_json([{"entry": names[type(entry)], **_fields(entry)} for entry in told])
+        return
+    if not told:
+        say("Nothing was ever stopped.")
+        return
+    rows = [(_fields(entry), names[type(entry)]) for entry in told]
+    table(
+        ("at", "entry", "scope", "by", "why"),
+        [(ago(entry.at), name, fields["scope"], fields["by"], fields.get("why", ""))
+         for entry, (fields, name) in zip(told, rows, strict=True)],
+        styled="entry",
+    )  # fmt: skip
+
+
+def _fields(entry: Any) -> dict[str, Any]:
+    fields = {name: getattr(entry, name) for name in entry.__struct_fields__}
+    if "tool" in fields:
+        fields["scope"] = f"tool:{fields.pop('tool')}"
+    return {**fields, "at": iso(entry.at), **({"until": iso(entry.until)} if "until" in fields else {})}

@@ -11,14 +11,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from milepost.errors import NothingStopped, UnknownScope
+from milepost.core.chain import verify
+from milepost.core.codec import decode
+from milepost.core.store_entries import BreakerClosed, BreakerOpened, BreakerProbed, SwitchLifted, SwitchSet
+from milepost.errors import NothingStopped, UnknownRun, UnknownScope
 from milepost.stores.api import Lift, Switch, Throw, Thrown
 
 if TYPE_CHECKING:
+    from milepost.core.entries import Entry
     from milepost.stores.api import Store
     from milepost.stores.marks import Stop
 
 EVERYTHING = "all"
+SYSTEM = "system"
+OF_SWITCHES = (SwitchSet, SwitchLifted, BreakerOpened, BreakerProbed, BreakerClosed)
 KINDS = ("tool", "workflow", "tenant")
 Write = Callable[[Any], Awaitable[Any]]
 
@@ -76,3 +82,13 @@ async def standing(store: Store) -> list[Standing]:
     waiting = await store.waiting()
     found = [Standing(switch, waiting.get(switch.scope, 0)) for switch in await store.switches()]
     return sorted(found, key=lambda one: (one.switch.scope != EVERYTHING, one.switch.scope, one.switch.kind))
+
+
+async def history_of(store: Store) -> list[Entry]:
+    """Return the entries of the store's own journal, verified, oldest first. Raises Damaged."""
+    try:
+        genesis, stored, head = await store.chain(SYSTEM)
+    except UnknownRun:
+        return []  # nothing was ever written there
+    verify(SYSTEM, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
+    return [decode(one.body) for one in stored]

@@ -199,6 +199,20 @@ def _unsent(
     session.put(failed, saw=saw, tried=tried)
 
 
+def _held_back(session: Session, tool: Tool[..., Any], effect: Effect, number: int, lapses: int | None) -> str:
+    """Return why an attempt whose `started` is durable is not sent after all, empty where it is."""
+    engine = session.engine
+    now = engine.clock.now()
+    if (lapses is not None and lapses != engine.lapses) or not may_send(engine.lease_until, now):
+        # Where somebody took the run, this append is refused, and what it says goes to the inbox. Where nobody did, the
+        # run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
+        return "the lease had lapsed before it was sent"
+    if engine.halted:
+        return "everything was stopped before it was sent"
+    again = number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
+    return "its key may have expired by now" if again and not may_resend(tool.facts, effect.doubt.attempts, now) else ""
+
+
 async def send(
     session: Session,
     step: Any,
@@ -218,14 +232,7 @@ async def send(
     if session.dropped is not None:
         session.evidence(effect, number, "not_sent", why="the run was lost before it was sent")
         raise session.dropped
-    now, why = engine.clock.now(), ""
-    if (lapses is not None and lapses != engine.lapses) or not may_send(engine.lease_until, now):
-        # Where somebody took the run, this append is refused, and what it says goes to the inbox. Where nobody did, the
-        # run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
-        why = "the lease had lapsed before it was sent"
-    elif number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1]):
-        why = "" if may_resend(tool.facts, effect.doubt.attempts, now) else "its key may have expired by now"
-    why = why or ("everything is stopped" if engine.halted else "")
+    why = _held_back(session, tool, effect, number, lapses)
     nothing = waits.says_nothing(session, tool, effect.step, number)
     if why:
         _unsent(session, effect, number, why, tried=nothing)
