@@ -233,22 +233,22 @@ async def send(
         session.evidence(effect, number, "not_sent", why="the run was lost before it was sent")
         raise session.dropped
     why = _held_back(session, tool, effect, number, lapses)
-    nothing = waits.says_nothing(session, tool, effect.step, number)
     if why:
-        _unsent(session, effect, number, why, tried=nothing)
+        _unsent(session, effect, number, why, tried=waits.says_nothing(session, tool, effect.step, number))
         return
     call = call_for(session, step, effect.key, number)
     try:
         value = await attempt_call(session, step, call)
     except asyncio.CancelledError:
-        lose(session, effect, number, "it was cancelled while it was in flight", quiet=tool.is_async, tried=nothing)
+        tried = waits.says_nothing(session, tool, effect.step, number)
+        lose(session, effect, number, "it was cancelled while it was in flight", quiet=tool.is_async, tried=tried)
         if inside is not None:
             inside.closed_by = step.id
         raise
     except NotSent as error:
         _not_sent(session, step, effect, number, error)
     except Rejected as error:
-        _rejected(session, effect, number, engine.why(error), call, nothing)
+        _rejected(session, tool, effect, number, engine.why(error), call)
     except TimedOut as error:
         if tool.effect == "read":
             _read_raised(session, step, effect, number, error, call)
@@ -263,7 +263,7 @@ async def send(
         if isinstance(known, NotSent):
             _not_sent(session, step, effect, number, known)
         elif isinstance(known, Rejected):
-            _rejected(session, effect, number, engine.why(known), call, nothing)
+            _rejected(session, tool, effect, number, engine.why(known), call)
         else:
             tried = waits.raised(session, tool, effect.step, number, error)
             lose(session, effect, number, engine.why(error), quiet=True, tried=tried)
@@ -323,10 +323,11 @@ def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: N
     _unsent(session, effect, number, session.engine.why(error), delay, tried)
 
 
-def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call | None, tried: Tried) -> None:
+def _rejected(session: Session, tool: Tool[..., Any], effect: Effect, number: int, why: str, call: Call | None) -> None:
     if session.dropped is not None:
         session.evidence(effect, number, "rejected", why=why)
         return
+    tried = waits.says_nothing(session, tool, effect.step, number)
     now = session.engine.clock.now()
     saw = (effect, number, "rejected", b"null", why)
     if gates.earlier_unsettled(effect, number):

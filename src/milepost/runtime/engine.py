@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -91,6 +92,7 @@ class Engine:
         self._stop_renewing = threading.Event()
         self._renewing: threading.Thread | None = None
         self._watchers: dict[str, asyncio.Future[None]] = {}
+        self._halted, self._look_at = False, 0.0
         self._lost: list[Session] = []
         self._given_up: dict[int, Session] = {}  # threads that run on although their call was given up
         self._events: list[tuple[str, int, bytes]] = []
@@ -158,7 +160,10 @@ class Engine:
     @property
     def halted(self) -> bool:
         """Whether a stop file stands: nothing may start, and nothing may be sent."""
-        return marks.stopped(self.store.place)
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._halted, self._look_at = marks.stopped(self.store.place), now + marks.SEEN_WITHIN_S
+        return self._halted
 
     def lease_for(self, timeout_ms: int) -> tuple[str, int] | None:
         """Return the longer lease that an attempt of this timeout needs, None when the present one is enough."""

@@ -209,6 +209,8 @@ async def wait_unknown(branch: Branch, step: ToolStep, effect: Effect) -> None:
 
 async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff) -> None:
     """Record that the effect is not started, and rest while a switch stands."""
+    if waits.opened_since(branch.session, step.tool, refusal.switch):
+        return  # it is due for a probe already: this call may be it
     plan(branch.session, step, effect, waits.waiting_for(branch.session, step.tool, refusal.switch))
     await waits.wait_switch(branch, step, refusal.switch)
 

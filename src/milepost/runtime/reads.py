@@ -31,7 +31,8 @@ async def read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
             while record.retry_at is not None and session.engine.clock.now() < record.retry_at:
                 await session.parked(step.id, Waiting("time"), branch.idle)
         attempt = 1 if record is None else record.attempt + 1
-        await waits.before_read(branch, step, attempt)
+        if session.engine.halted or session.engine.stops.now():
+            await waits.before_read(branch, step, attempt)
         said = (session, tool, step.id, attempt)
         try:
             value = await attempt_call(session, step, call_for(session, step, "", attempt))

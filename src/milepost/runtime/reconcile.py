@@ -161,6 +161,8 @@ async def _resend(session: Session, effect: Effect) -> bool:
         )
     except SwitchedOff as refusal:
         undo()
+        if waits.opened_since(session, asking.tool, refusal.switch):
+            return True
         waits.later(session, asking.tool, effect.step, refusal.switch)
         return False
     engine.leased(lease)

@@ -77,11 +77,23 @@ def attempt_name(session: Session, step: str, number: int) -> str:
 
 
 def probe(session: Session, tool: Tool[..., Any], step: str, number: int) -> Probing | None:
-    """Return the leave to pass an open breaker as its one probe; None for a class that must not be made on trial."""
-    if not may_probe(tool.effect):
+    """Return the leave to pass an open breaker as its one probe; None for a class that must not be made on trial.
+
+    None as well where nothing stood at the last look: what has opened since then is not due for a probe yet.
+    """
+    if not session.engine.stops.now() or not may_probe(tool.effect):
         return None
     until = session.engine.clock.now() + tool.timeout_ms + MARGIN_MS
     return Probing(tool.name, attempt_name(session, step, number), until)
+
+
+def opened_since(session: Session, tool: Tool[..., Any], switch: Switch) -> bool:
+    """Say whether a breaker refused a call only because it was not known, and lets a probe pass: now it is known."""
+    due = switch.kind == "breaker" and switch.until is not None and switch.until <= session.engine.clock.now()
+    if due and may_probe(tool.effect):
+        session.engine.stops.again()
+        return True
+    return False
 
 
 def answered(session: Session, tool: Tool[..., Any], step: str, number: int) -> tuple[Event, ...]:

@@ -1,6 +1,7 @@
 """Files beside a store that say what the database may be too busy, or too broken, to say.
 
-  STORE.stop                  nothing starts and nothing is sent while it stands; supervisors kill their workers
+  STORE.stop                  nothing starts and nothing is sent while it stands; supervisors kill their workers. A
+                              worker sees it within ten milliseconds
   STORE.workers/NAME.kill     a run of this worker was killed: its calls have to let go within the grace
 
 Each is looked at by its name alone, so a look costs a system call and never waits. What is in a stop file is for
@@ -10,10 +11,13 @@ people. It is made whole or not at all, and outlives a power cut.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+
+SEEN_WITHIN_S = 0.01  # a worker looks no more often: a system call before each of a thousand sends would be felt
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -35,7 +39,7 @@ def stopped(place: str) -> bool:
 
 
 def stop(place: str, note: Stop) -> None:
-    """Stop everything. Raises OSError where the file cannot be written."""
+    """Stop everything; once it has returned, every worker that runs has seen it. Raises OSError."""
     path = Path(stop_path(place))
     part = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -46,6 +50,7 @@ def stop(place: str, note: Stop) -> None:
         os.close(descriptor)
     part.replace(path)
     _settle(path.parent)
+    time.sleep(5 * SEEN_WITHIN_S)
 
 
 def read(place: str) -> Stop | None:

@@ -140,8 +140,7 @@ RETURNING about;
 -- name: stops
 SELECT 1, scope, kind, about, why, by, at, 0, 0, 0, 0 FROM mp_switches
 UNION ALL
-SELECT 0, tool, state, probe, why, '', at, failures, trips, until, wait FROM mp_breakers
-ORDER BY 1 DESC, 2, 3, 4;
+SELECT 0, tool, state, probe, why, '', at, failures, trips, until, wait FROM mp_breakers;
 
 -- name: put_breaker
 INSERT OR REPLACE INTO mp_breakers (tool, state, failures, trips, until, wait, probe, why, at)

@@ -39,7 +39,7 @@ def switch_of(row: breaker.Row) -> Switch:
 
 
 def read(rows: Sequence[Any]) -> tuple[list[Switch], dict[str, breaker.Row]]:
-    """Return the switches, and the breakers by tool, from what the statement `stops` gives."""
+    """Return the switches, and the breakers by tool, from the rows of `stops`: each in the order of its table."""
     switches, breakers = [], {}
     for is_switch, name, kind, about, why, by, at, failures, trips, until, wait in rows:
         if is_switch:
@@ -86,7 +86,8 @@ class Stops:
         if not append.tried:
             return False
         _ = self.by_scope
-        return any(type(event) is breaker.Failed or event.tool in self._breakers for event in append.tried)
+        known = self._breakers
+        return any(type(event) is breaker.Failed or event.tool in known for event in append.tried)
 
     def check(self, append: Append) -> None:
         """Raise SwitchedOff where something stands against an append, unless it is the probe of an open breaker."""
