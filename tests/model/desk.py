@@ -112,6 +112,7 @@ class Desk:
         self.turn = self.tools_in_flight = self.lapses = 0
         self.crowded, self.failed, self.draining = False, None, False
         self.halted, self.breaker = False, None
+        self.stops = SimpleNamespace(now=list, again=list)
         self.appends: list[Append] = []
         self.posts: list[Post] = []
         self.deadlines: Any = SimpleNamespace(set=self._timed_out, drop=lambda _: None)
