@@ -27,7 +27,7 @@ RUNS = 50
 WORKERS = 2
 TOGETHER = 20  # what `serve` drives at once
 MINUTES = 30
-STEP_S = 30
+STEP_S = 15  # less than any cool-down after the first: else who has just probed comes back before the others look
 AFTERWARDS = 6
 CLAIMS_EACH = 8
 CALLS = 20
@@ -214,8 +214,8 @@ FAULTS = (
         "the breaker opens; one probe at a time; held calls reserve and spend nothing; no run is lost, none claimed "
         "again and again; each applied once",
         outage,
-        tries=8,
-        smoke=2,
+        tries=6,
+        smoke=1,
     ),
     Fault(
         24,
