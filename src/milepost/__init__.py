@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from milepost.app import App
     from milepost.core.authority import Authority
+    from milepost.core.breaker import Breaker
     from milepost.core.duration import Duration
     from milepost.core.retry import Retry
     from milepost.definitions import http
@@ -82,6 +83,7 @@ __all__ = [
     "App",
     "AttachedRun",
     "Authority",
+    "Breaker",
     "Call",
     "Confirmed",
     "Cost",
@@ -161,6 +163,7 @@ __all__ = [
 _HOMES = {
     "milepost.app": "App",
     "milepost.core.authority": "Authority",
+    "milepost.core.breaker": "Breaker",
     "milepost.core.duration": "Duration",
     "milepost.core.retry": "Retry",
     "milepost.definitions.call": (

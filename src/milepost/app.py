@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from milepost.core.authority import Authority
+from milepost.core.breaker import Breaker
 from milepost.core.budget import amounts
 from milepost.core.decide import Decision, decide, recover
 from milepost.core.duration import Duration, parse_ms, to_ms
@@ -49,6 +50,7 @@ from milepost.stores.api import Create, Store
 from milepost.stores.encryption import load as load_cipher
 from milepost.stores.sqlite.store import SqliteStore
 
+DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
 
@@ -97,6 +99,7 @@ class App:
         encryption: str | Path | None = None,
         clock: Clock | None = None,
         lease: Duration = f"{LEASE_MS}ms",
+        breaker: Breaker | None = DEFAULT_BREAKER,
     ) -> None:
         self.store = store
         self.seal = None if seal is None else Path(seal)
@@ -108,6 +111,7 @@ class App:
         self._secrets = secrets or from_environment
         self._clock = clock
         self._lease_ms = parse_ms(lease)
+        self._breaker = breaker
         self._engine: Engine | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
@@ -164,11 +168,22 @@ class App:
         finally:
             await self._close()
 
-    async def serve(self, stop: asyncio.Event, *, together: int, grace: Duration) -> None:
-        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed."""
+    async def serve(
+        self,
+        stop: asyncio.Event,
+        *,
+        together: int,
+        grace: Duration,
+        supervised: Callable[[str], Callable[[], None]] | None = None,
+    ) -> None:
+        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed.
+
+        `supervised` is told the worker's name; what it returns is called again and again while this process goes on.
+        """
         await self._open(drives=True)
         try:
-            worker = Worker(self._need_engine(), together=together)
+            engine = self._need_engine()
+            worker = Worker(engine, together=together, beat=supervised and supervised(engine.worker))
             working = asyncio.get_running_loop().create_task(worker.run())
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -191,6 +206,7 @@ class App:
             clock=self._clock,
             lease_ms=self._lease_ms,
             policy=None if self.policy is None else PolicyFile(self.policy),
+            breaker=self._breaker,
         )
         try:
             if drives:

@@ -399,6 +399,38 @@ class ExtraMissing(MilepostError):
         self.extra = extra
 
 
+class UnknownScope(MilepostError):
+    """What is to be stopped is no scope."""
+
+    code = "unknown_scope"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"{scope!r} is no scope. Write all, tool:NAME, workflow:NAME or tenant:NAME.")
+        self.scope = scope
+
+
+class NothingStopped(MilepostError):
+    """Nothing that can be thawed stands on the scope."""
+
+    code = "nothing_stopped"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"{scope} is neither frozen nor held by its breaker. See what is, with: milepost switches")
+        self.scope = scope
+
+
+class Stopped(MilepostError):
+    """A stop file stands beside the store: nothing starts until it is lifted."""
+
+    code = "stopped"
+
+    def __init__(self, place: str, by: str, why: str) -> None:
+        super().__init__(f"{place} was stopped by {by}: {why}. Lift it with: milepost stop --lift --why …")
+        self.place = place
+        self.by = by
+        self.why = why
+
+
 # ---------------------------------------------------------------- the store and the record
 
 

@@ -111,7 +111,7 @@ def test_a_record_from_the_future_shows_a_clock_that_is_wrong(shop: Shop) -> Non
 
 
 def test_what_a_killed_worker_held_is_wrong_until_one_runs_again(shop: Shop) -> None:
-    worker = shop.worker()
+    worker = shop.worker("--no-supervisor")
     run = shop.start("buy", "hangs")
     eventually(shop.ledger, saying="the effect is in flight")
     worker.kill()

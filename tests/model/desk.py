@@ -75,6 +75,8 @@ class Put(NamedTuple):
     holds: tuple[str, ...] = ()
     lifts: tuple[str, ...] = ()
     lost: tuple[tuple[str, bytes], ...] = ()
+    waits: tuple[str, ...] = ()
+    at: int = 0
 
 
 class Thought(NamedTuple):
@@ -111,6 +113,8 @@ class Desk:
         self.turn = self.tools_in_flight = self.lapses = 0
         self.policy = None
         self.crowded, self.failed, self.draining = False, None, False
+        self.halted, self.breaker = False, None
+        self.stops = SimpleNamespace(now=list, again=list)
         self.appends: list[Append] = []
         self.posts: list[Post] = []
         self.deadlines: Any = SimpleNamespace(set=self._timed_out, drop=lambda _: None)
@@ -406,5 +410,7 @@ def _put(append: Append) -> Put:
         None if append.lease is None else append.lease[1],
         append.release,
         tuple(hold.scope for hold in append.holds),
-        tuple(scope for scope, _, _ in append.lifts),
+        tuple(lift.scope for lift in append.lifts),
+        waits=tuple(awaited.scope for awaited in append.waits),
+        at=append.at,
     )

@@ -39,6 +39,7 @@ OWN = {
         "journal": "milepost.cli.journal:journal",
         "effects": "milepost.cli.effects:effects",
         "diff": "milepost.cli.diff:diff",
+        "switches": "milepost.cli.freeze:switches",
     },
     "Decide": {
         "resolve": "milepost.cli.verbs:resolve",
@@ -52,6 +53,9 @@ OWN = {
         "resume": "milepost.cli.resume:resume",
         "rewind": "milepost.cli.rewind:rewind",
         "fork": "milepost.cli.fork:fork",
+        "freeze": "milepost.cli.freeze:freeze",
+        "thaw": "milepost.cli.freeze:thaw",
+        "stop": "milepost.cli.stop:stop",
     },
     "Check": {
         "check": "milepost.cli.check:check",

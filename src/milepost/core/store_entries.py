@@ -10,20 +10,23 @@ from milepost.core.entries import Entry
 
 
 class SwitchSet(Entry, frozen=True, tag="switch_set.1"):
-    """A scope was stopped."""
+    """A scope was stopped. `about` tells several reasons of one kind apart, such as the effects of two runs."""
 
     scope: str
     kind: str
     why: str
     by: str
+    about: str = ""
 
 
 class SwitchLifted(Entry, frozen=True, tag="switch_lifted.1"):
-    """A scope was set free again."""
+    """A scope was set free again, as far as this reason goes."""
 
     scope: str
     why: str
     by: str
+    kind: str = ""
+    about: str = ""
 
 
 class RunPruned(Entry, frozen=True, tag="run_pruned.1"):
@@ -58,4 +61,33 @@ class Sealed(Entry, frozen=True, tag="sealed.1"):
     by: str
 
 
-StoreEntry = SwitchSet | SwitchLifted | RunPruned | RunImported | Sealed
+class BreakerOpened(Entry, frozen=True, tag="breaker_opened.1"):
+    """A tool failed too often in a row, or its probe did: its calls are held. `until` is when a probe may be made."""
+
+    tool: str
+    failures: int
+    trips: int
+    until: int
+    why: str
+    by: str
+
+
+class BreakerProbed(Entry, frozen=True, tag="breaker_probed.1"):
+    """One call was let through an open breaker. `by` is that attempt; nobody else may probe before `until`."""
+
+    tool: str
+    until: int
+    by: str
+
+
+class BreakerClosed(Entry, frozen=True, tag="breaker_closed.1"):
+    """A tool's calls go on: `by` is the probe that was answered, or the person who reset the breaker."""
+
+    tool: str
+    why: str
+    by: str
+
+
+StoreEntry = (
+    SwitchSet | SwitchLifted | BreakerOpened | BreakerProbed | BreakerClosed | RunPruned | RunImported | Sealed
+)  # fmt: skip

@@ -29,11 +29,11 @@ from milepost.errors import (
     StoreError,
     Waiting,
 )
-from milepost.runtime import checkpoints, compatibility, effects, starting
+from milepost.runtime import checkpoints, compatibility, effects, starting, waits
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import LINGER_MS, Session, Unloading
-from milepost.stores.api import Append, Head, Post, Status, Switch
+from milepost.stores.api import Append, Head, Lift, Post, Status
 
 if TYPE_CHECKING:
     from milepost.definitions.workflows import Next, Segment
@@ -91,7 +91,7 @@ async def inside(session: Session, segment: Any, value: Any) -> tuple[Branch, An
     Unloading cancels this task from a callback, so that a cancellation that is ours is told from one that is not, and
     none is left behind to hit the driver at its next await.
     """
-    session.unloading, session.fatal = False, None
+    session.unloading, session.fatal, session.rests_on = False, None, ()
     session.busy, session.barriered = 1, 0
     session.unclaimed = {step for step, record in session.state.steps.items() if type(record) is Effect}
     root = Branch(session, "", effects.perform)
@@ -378,7 +378,7 @@ async def park(session: Session, waiting: Waiting) -> int | None:
     parked = e.RunParked(at=now, reason=waiting.reason, until=until, ask=waiting.ask)
     status = Status("parked", now, waiting.reason, until, waiting.ask or None)
     session.released = True
-    await session.durable(parked, status=status, release=(now, due))
+    await session.durable(parked, status=status, release=(now, due), waits=waits.resting_on(session))
     return due
 
 
@@ -419,7 +419,7 @@ def take(
             beside["status"] = Status("running", now)
         elif isinstance(entry, e.Contradicted) and isinstance(message, m.Evidence):
             why = f"contradicted at {message.path} of run {session.run_id}: {entry.evidence}"
-            beside["holds"] = [Switch(f"tool:{_tool_of(session, message)}", "hold", why, session.run_id, now)]
+            beside["holds"] = [waits.hold(session.run_id, message.path, _tool_of(session, message), why, now)]
     if isinstance(message, m.Resolve):
         beside["lifts"] = _lifts(session, message)
     session.put(*entries, **beside)
@@ -450,8 +450,9 @@ def unfit(session: Session, message: m.AnyMessage) -> list[e.Entry]:
     return []
 
 
-def _lifts(session: Session, message: m.Resolve) -> list[tuple[str, str, str]]:
+def _lifts(session: Session, message: m.Resolve) -> list[Lift]:
     from_path = next((f for f in session.state.effects() if message.path in {f.path, f.step}), None)
     if from_path is None or not (from_path.contradicted or from_path.doubt.person.startswith("conflict:")):
         return []  # it holds nothing; what another effect holds stays held
-    return [(f"tool:{from_path.tool}", message.why, message.by)]
+    about = waits.hold_about(session.run_id, from_path.path)
+    return [Lift(f"tool:{from_path.tool}", message.why, message.by, "hold", about)]

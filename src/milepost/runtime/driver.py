@@ -97,8 +97,7 @@ async def _block_defect(session: Session, error: Exception) -> None:
 
 async def _block_unread(engine: Engine, head: Head, error: Exception) -> None:
     """Leave a run that cannot be read where a person sees it, and claimed by nobody."""
-    from_store = isinstance(error, StoreFailed)
-    if from_store:
+    if isinstance(error, StoreFailed | EpochLost):
         return
     now = engine.clock.now()
     status = Status("blocked", now, "person", None, f"milepost verify {head.run_id}", engine.why(error))
@@ -113,6 +112,8 @@ async def _block_unread(engine: Engine, head: Head, error: Exception) -> None:
 async def load(engine: Engine, head: Head) -> Session:
     """Rebuild a claimed run from its record."""
     tail = await engine.store.tail(head.run_id)
+    if tail.head.epoch != head.epoch:
+        raise EpochLost(head.run_id, head.epoch)  # killed, or taken, in the moment since: that is no damage
     session = await read(engine, tail)
     if tail.head.hash != head.hash:
         raise Damaged(head.run_id, "its head moved while it was being claimed")

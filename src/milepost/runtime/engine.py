@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from milepost.core import entries as e
+from milepost.core.breaker import Breaker
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
 from milepost.core.duration import from_ms
@@ -32,10 +34,11 @@ from milepost.definitions.call import Call
 from milepost.definitions.redaction import Redactor
 from milepost.definitions.rules import PolicyFile
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
-from milepost.runtime import effects, locks, reconcile, starting
+from milepost.runtime import effects, locks, reconcile, starting, waits
 from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.threads import Deadlines, Threads, tamed
 from milepost.runtime.writer import Writer
+from milepost.stores import marks
 from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
 
 if TYPE_CHECKING:
@@ -65,10 +68,13 @@ class Engine:
         clock: Clock | None = None,
         lease_ms: int = LEASE_MS,
         policy: PolicyFile | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self.store = store
         self.policy = policy
         self.policy_told = 0
+        self.breaker = breaker
+        self.stops = waits.Stops(store)
         self.clock: Clock = clock or SystemClock()
         self.writer = Writer(store)
         self.workflows = {workflow.name: workflow for workflow in workflows}
@@ -93,6 +99,9 @@ class Engine:
         self._stop_renewing = threading.Event()
         self._renewing: threading.Thread | None = None
         self._watchers: dict[str, asyncio.Future[None]] = {}
+        self._halted, self._look_at = False, 0.0
+        self._lost: list[Session] = []
+        self._given_up: dict[int, Session] = {}  # threads that run on although their call was given up
         self._events: list[tuple[str, int, bytes]] = []
         self._emitting: asyncio.TimerHandle | None = None
         self._posting: set[asyncio.Task[Any]] = set()
@@ -154,6 +163,14 @@ class Engine:
                 log.warning("lease of %s not renewed: %s", self.worker, error)
             else:
                 self.lease_until = max(self.lease_until, until)
+
+    @property
+    def halted(self) -> bool:
+        """Whether a stop file stands: nothing may start, and nothing may be sent."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._halted, self._look_at = marks.stopped(self.store.place), now + marks.SEEN_WITHIN_S
+        return self._halted
 
     def lease_for(self, timeout_ms: int) -> tuple[str, int] | None:
         """Return the longer lease that an attempt of this timeout needs, None when the present one is enough."""
@@ -294,6 +311,14 @@ class Engine:
         if not isinstance(error, StoreFailed):
             log.warning("run %s dropped: %s", session.run_id, self.why(error))
         self.sessions.pop(session.run_id, None)
+        if session.inflight or self._given_up:
+            self._lost.append(session)
+
+    @property
+    def hanging(self) -> bool:
+        """Whether a call of a run that this process lost is still running."""
+        self._lost = [one for one in self._lost if one.inflight or one in self._given_up.values()]
+        return bool(self._lost)
 
     def adopt(self, run_id: str) -> None:
         """Drive a new child here too, where only one family of runs is driven; and look for work at once."""
@@ -310,6 +335,7 @@ class Engine:
         late = partial(self._late, session, step, call, session.state.steps.get(step.id), session.state.visit)
 
         def finished(value: Any, error: BaseException | None) -> None:
+            self._given_up.pop(id(future), None)
             if future.done():
                 late(value, error)
             elif error is not None:
@@ -325,6 +351,10 @@ class Engine:
                 error = future.exception()
                 answer = future.result() if error is None else None
                 loop.call_soon(late, answer, error)
+            else:
+                self._given_up[id(future)] = session
+                if session.dropped is not None and session not in self._lost:
+                    self._lost.append(session)
             raise
 
     def _late(

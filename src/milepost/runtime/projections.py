@@ -24,6 +24,11 @@ def merge(into: Append, append: Append) -> None:
         into.effects = [*into.effects, *append.effects]
     if append.once_settled:
         into.once_settled = [*into.once_settled, *append.once_settled]
+    if append.tried:
+        if type(into.tried) is list:
+            into.tried.extend(append.tried)
+        else:
+            into.tried = [*into.tried, *append.tried]
     if append.chunks:
         into.chunks = {**(into.chunks or {}), **append.chunks}
 

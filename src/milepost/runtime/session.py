@@ -28,7 +28,7 @@ from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
 from milepost.runtime import ruling
 from milepost.runtime.projections import LEAVING, ROWS, left, merge
-from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
+from milepost.stores.api import Append, Awaited, EffectRow, Once, OnceSettled, Post
 
 if TYPE_CHECKING:
     from milepost.core.state import RunState
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LINGER_MS = 1_000
 TURNS = 8
-MERGEABLE = frozenset({"boundary", "chunks"})
+MERGEABLE = frozenset({"boundary", "chunks", "tried"})
 BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
 
@@ -96,6 +96,8 @@ class Session:
         self.waits: dict[str, Waiting] = {}
         self.polls: dict[str, int] = {}
         self.held: dict[str, tuple[int, Waiting]] = {}  # see runtime/ruling.py
+        self.stopped: dict[str, Awaited] = {}  # by step, what it rests on
+        self.rests_on: tuple[Awaited, ...] = ()  # what all of it rested on when it began to unload
         self._parked: set[asyncio.Future[None]] = set()
         self._waking: set[asyncio.Future[None]] = set()
         self._open: Append | None = None
@@ -450,6 +452,7 @@ class Session:
 
     def rest(self) -> Waiting:
         """Return what the whole run waits for: what needs a person first, then what comes soonest."""
+        self.rests_on = tuple(self.stopped.values())
         world = self.world()
         unknown = [(effect, move_for(effect, world)) for effect in self.state.unsettled()]
         waits = list(self.waits.values())

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from milepost.core.breaker import Event, Probing
 from milepost.errors import MilepostError
 from milepost.stores.keeping import MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn
 
@@ -106,13 +107,54 @@ class ApprovalRow:
 
 @dataclass(slots=True)
 class Switch:
-    """A stopped scope, such as `tool:charge`."""
+    """A stopped scope, such as `tool:charge`, and for what reason: there may be several.
+
+    `kind` is `freeze` (a person's), `hold` (a contradiction's), or `breaker`, which a probe may pass from `until` on.
+    `about` tells reasons of one kind apart. Moments are milliseconds since 1970.
+    """
 
     scope: str
     kind: str
     why: str
     by: str
     at: int
+    about: str = ""
+    until: int | None = None
+
+
+@dataclass(slots=True)
+class Lift:
+    """What sets a scope free: switches of one kind, those `about` one thing or (None) all. A breaker is reset."""
+
+    scope: str
+    why: str
+    by: str
+    kind: str = "hold"
+    about: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What a run that parks waits for: a scope that is stopped, or an identity (`once_scope`) that is not settled.
+
+    `probes` says that it may pass an open breaker as its probe, and is to look when that is due: the first among those
+    who have made the fewest attempts, since a probe that fails `spent` one.
+    """
+
+    scope: str
+    probes: bool = False
+    spent: int = 0
+
+
+def once_scope(tenant: str, tool: str, value: str) -> str:
+    """Return the name under which runs wait for a business identity."""
+    return f"once\x1f{tenant}\x1f{tool}\x1f{value}"
+
+
+def once_of_scope(scope: str) -> tuple[str, str, str] | None:
+    """Return tenant, tool and value of a scope that `once_scope` named, None for any other."""
+    kind, *identity = scope.split("\x1f", 3)
+    return (identity[0], identity[1], identity[2]) if kind == "once" and identity else None
 
 
 @dataclass(slots=True)
@@ -155,7 +197,8 @@ class Append(msgspec.Struct):
 
     `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the
     transaction and returns further entries; `release` is (now, due), where messages that wait make it due now, unless
-    that is None; `lease` is (worker, until).
+    that is None; `lease` is (worker, until). `probe` lets it pass an open breaker, `tried` is what attempts say of
+    their providers, and `waits` what a run that is released rests on.
     """
 
     head: Head
@@ -173,7 +216,10 @@ class Append(msgspec.Struct):
     answers: Sequence[tuple[str, str, str]] = ()
     posts: Sequence[Post] = ()
     holds: Sequence[Switch] = ()
-    lifts: Sequence[tuple[str, str, str]] = ()
+    lifts: Sequence[Lift] = ()
+    probe: Probing | None = None
+    tried: Sequence[Event] = ()
+    waits: Sequence[Awaited] = ()
     work: Callable[[Any], list[bytes]] | None = None
     release: tuple[int | None, int | None] | None = None
     lease: tuple[str, int] | None = None
@@ -234,10 +280,11 @@ class Kill:
 
 @dataclass(slots=True)
 class Killed:
-    """The runs that were killed, and the (run id, path) pairs that are left unknown."""
+    """The runs that were killed, the (run id, path) pairs left unknown, and the workers that may still be acting."""
 
     runs: list[str]
     unknown: list[tuple[str, str]]
+    owners: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -248,13 +295,31 @@ class Enlist:
 
 
 @dataclass(slots=True)
+class Throw:
+    """Throw switches, as a person does. Answered with Thrown."""
+
+    at: int
+    holds: Sequence[Switch] = ()
+    lifts: Sequence[Lift] = ()
+
+
+@dataclass(slots=True)
+class Thrown:
+    """How many switches were set and lifted, and how many waiting runs were made due by it."""
+
+    set: int
+    lifted: int
+    woken: int
+
+
+@dataclass(slots=True)
 class Emit:
     """Keep diagnostic events, as (run id, moment, bytes)."""
 
     events: Sequence[tuple[str, int, bytes]]
 
 
-Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit | MarkSeal | Prune | TakeIn
+Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit | Throw | MarkSeal | Prune | TakeIn
 
 
 class SwitchedOff(MilepostError):
@@ -426,6 +491,8 @@ class Store(Protocol):
     async def effects(self, run_id: str | None = None) -> list[OpenEffect]: ...
     async def approvals(self, prefix: str = "", verdict: str | None = None) -> list[ApprovalRow]: ...
     async def switches(self) -> list[Switch]: ...
+    def switches_now(self) -> list[Switch]: ...
+    async def waiting(self) -> dict[str, int]: ...
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None: ...
     async def events(self, run_id: str, after: int) -> list[tuple[int, int, bytes]]: ...
     async def undelivered(self) -> dict[str, int]: ...

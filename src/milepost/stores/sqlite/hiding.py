@@ -27,8 +27,8 @@ from milepost.stores.api import (
     Post,
     RunRow,
     Status,
-    Switch,
-    SwitchedOff,
+    once_of_scope,
+    once_scope,
 )
 from milepost.stores.encryption import MAGIC, WrongKeyFile, reveal, shown
 from milepost.stores.keeping import TakeIn
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ON = "encryption"
-SYSTEM = "system"
 
 
 def is_on(connection: apsw.Connection, cipher: Cipher | None = None, place: str = "") -> bool:
@@ -129,6 +128,7 @@ def _append(cipher: Cipher, append: Append) -> Append:
         posts=[_post(cipher, post) for post in append.posts],
         approvals=[_with(row, args=cipher.seal(run_id, f"approval {row.id}", row.args)) for row in append.approvals],
         once_settled=[_settled(cipher, one) for one in append.once_settled],
+        waits=[_with(one, scope=_scope(cipher, one.scope)) for one in append.waits],
     )
     if status is not None:
         hidden.status = Status(
@@ -138,6 +138,15 @@ def _append(cipher: Cipher, append: Append) -> Append:
         identity = cipher.identity(once.tenant, once.tool, once.value)
         hidden.once = Once(once.tenant, once.tool, identity, once.step, cipher.seal_text("", identity, once.digest))
     return hidden
+
+
+def _scope(cipher: Cipher, scope: str) -> str:
+    """Return what a run waits for; a business identity among it is named as its row is."""
+    identity = once_of_scope(scope)
+    if identity is None:
+        return scope
+    tenant, tool, value = identity
+    return once_scope(tenant, tool, cipher.identity(tenant, tool, value))
 
 
 def _settled(cipher: Cipher, one: OnceSettled) -> OnceSettled:
@@ -180,8 +189,6 @@ def answered(cipher: Cipher, operation: Operation, answer: Any) -> Any:
     if isinstance(answer, OnceTaken) and isinstance(operation, Append) and operation.once is not None:
         once = operation.once
         return OnceTaken(once_row(cipher, cipher.identity(once.tenant, once.tool, once.value), answer.row))
-    if isinstance(answer, SwitchedOff):
-        return SwitchedOff(switch(cipher, answer.switch))
     if isinstance(answer, Created):
         return _with(answer, digest=cipher.open_text(answer.id, "digest", answer.digest))
     return answer
@@ -214,10 +221,4 @@ def open_effect(cipher: Cipher | None, row: OpenEffect) -> OpenEffect:
 def approval(cipher: Cipher | None, row: ApprovalRow) -> ApprovalRow:
     """Return an approval, readable. Raises KeyMissing: what is approved must be seen."""
     row.args = reveal(cipher, row.run_id, f"approval {row.id}", row.args)
-    return row
-
-
-def switch(cipher: Cipher | None, row: Switch) -> Switch:
-    """Return a switch, readable."""
-    row.why = shown(cipher, SYSTEM, f"switch {row.scope}", row.why) or ""
     return row

@@ -83,7 +83,8 @@ DELETE FROM mp_once WHERE tenant = ? AND tool = ? AND value = ? AND run = ? AND 
 -- What failed did not happen, and a run that ended does not start it again. What is contradicted may have happened.
 -- name: release_failed
 DELETE FROM mp_once WHERE run = ?1
-    AND step IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome = 'failed' AND attempt > 0 AND person IS NULL);
+    AND step IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome = 'failed' AND attempt > 0 AND person IS NULL)
+RETURNING tenant, tool, value;
 
 -- An identity outlives the run that claimed it.
 -- name: once_of
@@ -129,14 +130,54 @@ FROM mp_approvals a JOIN mp_runs r USING (run)
 WHERE a.id >= ?1 AND substr(a.id, 1, length(?1)) = ?1 AND (?2 IS NULL OR a.verdict = ?2) ORDER BY a.asked_at LIMIT 200;
 
 -- name: set_switch
-INSERT INTO mp_switches (scope, kind, why, by, at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (scope) DO UPDATE SET kind = excluded.kind, why = excluded.why, by = excluded.by, at = excluded.at;
+INSERT INTO mp_switches (scope, kind, about, why, by, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (scope, kind, about) DO UPDATE SET why = excluded.why, by = excluded.by, at = excluded.at;
 
+-- A hold of an older store knows its run alone.
 -- name: lift_switch
-DELETE FROM mp_switches WHERE scope = ?;
+DELETE FROM mp_switches WHERE scope = ?1 AND kind = ?2
+    AND (?3 IS NULL OR about = ?3 OR (kind = 'hold' AND ?3 LIKE about || ' %'))
+RETURNING about;
 
--- name: switches
-SELECT scope, kind, why, by, at FROM mp_switches ORDER BY scope;
+-- What a start must look at, in one statement: switches, and the breakers of tools that failed lately.
+-- name: stops
+SELECT 1, scope, kind, about, why, by, at, 0, 0, 0, 0 FROM mp_switches
+UNION ALL
+SELECT 0, tool, state, probe, why, '', at, failures, trips, until, wait FROM mp_breakers;
+
+-- name: put_breaker
+INSERT OR REPLACE INTO mp_breakers (tool, state, failures, trips, until, wait, probe, why, at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_breaker
+DELETE FROM mp_breakers WHERE tool = ?;
+
+-- name: wait_for
+INSERT OR REPLACE INTO mp_waits (scope, run, since, spent, probes, otherwise) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: waits_no_more
+DELETE FROM mp_waits WHERE run = ?;
+
+-- name: anybody_waits
+SELECT 1 FROM mp_waits LIMIT 1;
+
+-- A probe that fails spends a try, and tries are bounded: who has made the fewest goes first.
+-- name: who_waits
+SELECT w.run FROM mp_waits w JOIN mp_runs r USING (run)
+WHERE w.scope = ?1 AND (?2 = 0 OR w.probes = 1) AND r.owner IS NULL ORDER BY w.spent, w.since, w.run;
+
+-- name: due_by_then
+UPDATE mp_runs SET due = min(coalesce(due, ?1), ?1), until = min(coalesce(until, ?1), ?1) WHERE run = ?2;
+
+-- One that is due now has another reason to be looked at.
+-- name: due_only_then
+UPDATE mp_runs SET (due, until) = (
+    SELECT min(coalesce(otherwise, ?1), ?1), min(coalesce(otherwise, ?1), ?1) FROM mp_waits
+    WHERE mp_waits.run = mp_runs.run AND scope = ?3
+) WHERE run = ?2 AND due > ?4;
+
+-- name: count_waits
+SELECT scope, count(*) FROM mp_waits GROUP BY scope;
 
 -- name: put_worker
 INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES (?, ?, ?, ?, ?);

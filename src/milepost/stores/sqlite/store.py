@@ -34,7 +34,7 @@ from milepost.stores.api import (
     WorkerRow,
 )
 from milepost.stores.encryption import MAGIC, KeyMissing, reveal
-from milepost.stores.sqlite import health, hiding, keeping
+from milepost.stores.sqlite import health, hiding, keeping, stopping
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
 from milepost.stores.sqlite.writing import Batch, Recount, RolledBack
 
@@ -343,8 +343,17 @@ class SqliteStore:
         return [hiding.approval(self._cipher, ApprovalRow(*row)) for row in found]
 
     async def switches(self) -> list[Switch]:
-        """Return what is stopped now."""
-        return [hiding.switch(self._cipher, Switch(*row)) for row in self._read("switches")]
+        """Return what is stopped now, and by what: switches by scope, then the breakers that hold calls."""
+        return self.switches_now()
+
+    def switches_now(self) -> list[Switch]:
+        """Return what `switches` does, to a caller that cannot wait."""
+        found, breakers = stopping.read(self._read("stops"), self._cipher)
+        return [*found, *(stopping.switch_of(row) for row in breakers.values() if row.state != "closed")]
+
+    async def waiting(self) -> dict[str, int]:
+        """Return how many runs that nobody holds wait for each scope."""
+        return {str(scope): int(count) for scope, count in self._read("count_waits")}
 
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None:
         """Return who holds a business identity."""

@@ -16,8 +16,6 @@ from msgspec.structs import astuple
 
 from milepost.core import append as rules
 from milepost.core.chain import genesis, link
-from milepost.core.codec import encode
-from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.errors import EpochLost, MilepostError, Rejected, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -33,16 +31,17 @@ from milepost.stores.api import (
     NewRun,
     Once,
     OnceRow,
+    OnceSettled,
     OnceTaken,
     Operation,
     Post,
-    Switch,
-    SwitchedOff,
+    Throw,
 )
 from milepost.stores.keeping import MarkSeal, Prune, TakeIn
 from milepost.stores.sqlite import keeping
 from milepost.stores.sqlite.connection import SQL
 from milepost.stores.sqlite.guarded import GuardedTx
+from milepost.stores.sqlite.stopping import Stops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +110,7 @@ class Batch:
         self.cipher = cipher
         self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
-        self._switches: dict[str, Switch] | None = None
+        self.stops = Stops(connection, self.system_entry, cipher)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -131,9 +130,7 @@ class Batch:
         self.moved.update(rows.heads)
 
     def _gather(self, append: Append, rows: Rows) -> None:
-        if append.work is not None or append.holds or append.lifts:
-            raise Recount
-        if append.scopes and not self.switches.keys().isdisjoint(append.scopes):
+        if append.work is not None or self.stops.concern(append):
             raise Recount
         self._number(append, append.entries, rows)
         self._project(append, rows)
@@ -205,6 +202,9 @@ class Batch:
     def _settle_identities(self, appends: Sequence[Append]) -> None:
         """Write what became of identities, in the order in which it was said: neighbours of one kind together."""
         said = [(append.head.run, settled) for append in appends for settled in append.once_settled]
+        if not said:
+            return
+        before = self.connection.total_changes()
         for released, some in groupby(said, lambda one: one[1].outcome is None):
             if released:
                 keys = [(s.tenant, s.tool, s.value, run, s.step) for run, s in some]
@@ -212,6 +212,8 @@ class Batch:
             else:
                 rows = [(s.outcome, s.result, s.tenant, s.tool, s.value, run, s.step) for run, s in some]
                 self.connection.executemany(SQL["settle_once"], rows)
+        if self.connection.total_changes() != before:
+            self.stops.settled([(append.at, one) for append in appends for one in append.once_settled])
 
     def _beside(self, append: Append) -> None:
         run = self.connection.executemany
@@ -231,6 +233,8 @@ class Batch:
         if append.release is not None:
             now, due = append.release
             run(SQL["release_run"], [(now, due, head.run)])
+            if append.waits:
+                self.stops.wait(head.run, append.waits, append.at, due)
 
     def group(self, appends: Sequence[Append]) -> list[Any]:
         """Write appends at once in a savepoint, or one by one where they do not add up; return their answers."""
@@ -241,6 +245,7 @@ class Batch:
         except Recount:
             self.connection.execute("ROLLBACK TO together").fetchall()
             self.connection.execute("RELEASE together").fetchall()
+            self.stops.forget()
             self.moved, self._next_row = kept, row
             return [self.alone(append) for append in appends]
         self.connection.execute("RELEASE together").fetchall()
@@ -258,6 +263,7 @@ class Batch:
             answer = self._perform(operation)
         except MilepostError as refusal:
             self.connection.execute("ROLLBACK TO operation").fetchall()
+            self.stops.forget()
             self.moved = kept
             self._next_row = row
             answer = refusal
@@ -290,11 +296,13 @@ class Batch:
                 rows = [(at, body, run_id) for run_id, at, body in events]
                 self.connection.executemany(SQL["insert_event"], rows)
                 return None
+            case Throw():
+                return self.stops.throw(operation)
 
     def _append(self, append: Append) -> None:
         head, rows = append.head, Rows()
         if append.scopes:
-            self._check_switches(append.scopes)
+            self.stops.check(append)
         found = self._row("head_of", head.run)
         if rules.epoch_lost(head.epoch, None if found is None else found[0]):
             raise EpochLost(head.run_id, head.epoch)
@@ -312,26 +320,10 @@ class Batch:
         if append.once is not None:
             self._claim_identity(append)
         self._write(rows, count=False)
-        self._switch(append)
+        self.stops.apply(append)
         self._settle_identities([append])
         self._beside(append)
         self.moved.update(rows.heads)
-
-    def _switch(self, append: Append) -> None:
-        for hold in append.holds:
-            why = (
-                hold.why if self.cipher is None else self.cipher.seal_text(SYSTEM_ID, f"switch {hold.scope}", hold.why)
-            )
-            self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, why, hold.by, hold.at)).fetchall()
-            entry = SwitchSet(at=hold.at, scope=hold.scope, kind=hold.kind, why=hold.why, by=hold.by)
-            self.system_entry(encode(entry), hold.at)
-        for scope, why, by in append.lifts:
-            before = self.connection.total_changes()
-            self.connection.execute(SQL["lift_switch"], (scope,)).fetchall()
-            if self.connection.total_changes() != before:
-                self.system_entry(encode(SwitchLifted(at=append.at, scope=scope, why=why, by=by)), append.at)
-        if append.holds or append.lifts:
-            self._switches = None
 
     def system_entry(self, body: bytes, at: int) -> None:
         """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
@@ -355,19 +347,6 @@ class Batch:
         if rules.identity_taken(row):
             raise OnceTaken(OnceRow(*row))
         self.connection.execute(SQL["claim_once"], _claim_of(append, once)).fetchall()
-
-    @property
-    def switches(self) -> dict[str, Switch]:
-        """What is stopped, as this transaction sees it."""
-        if self._switches is None:
-            rows = self.connection.execute(SQL["switches"]).fetchall()
-            self._switches = {str(row[0]): Switch(*cast("tuple[Any, ...]", row)) for row in rows}
-        return self._switches
-
-    def _check_switches(self, scopes: tuple[str, ...]) -> None:
-        scope = rules.switched_off(scopes, self.switches)
-        if scope is not None:
-            raise SwitchedOff(self.switches[scope])
 
     def _create(self, new: NewRun) -> Created:
         if new.key is not None:
@@ -406,6 +385,7 @@ class Batch:
         if rules.claim_lost(found[0], claim.owner_was):
             raise EpochLost(claim.run_id, 0)
         self.connection.execute(SQL["claim_run"], (claim.owner, claim.at, run)).fetchall()
+        self.connection.execute(SQL["waits_no_more"], (run,)).fetchall()
         return self._raise_epoch(run, claim.run_id, claim.entry)
 
     def _raise_epoch(self, run: int, run_id: str, entry: Any) -> Head:
@@ -433,15 +413,20 @@ class Batch:
 
     def _kill(self, kill: Kill) -> Killed:
         root = self.run_number(kill.run_id)
-        killed = Killed([], [])
+        killed = Killed([], [], [])
         for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():
             effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
             open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})
             if not rules.may_be_killed(str(status)):
                 continue
+            owner = self._value("owner_of", run)
+            if owner is not None and owner not in killed.owners:
+                killed.owners.append(owner)
             self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
-            self.connection.execute(SQL["release_failed"], (run,)).fetchall()
+            self.connection.execute(SQL["waits_no_more"], (run,)).fetchall()
+            freed = self.connection.execute(SQL["release_failed"], (run,)).fetchall()
+            self.stops.settled([(kill.at, OnceSettled(*cast("tuple[str, str, str]", one), None)) for one in freed])
             due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
             why = kill.why if self.cipher is None else self.cipher.seal_text(str(run_id), "why", kill.why)
             self.connection.execute(SQL["stop_run"], ("killed", why, due, kill.at, run)).fetchall()

@@ -19,6 +19,7 @@ PostgreSQL's and SQLite's common SQL. A test opens the same place several times 
 processes do. Everything goes through the Store protocol; what is stored in is nobody's business here.
 """
 
+from milepost.testing.store_conformance.breakers import Breakers, Waits
 from milepost.testing.store_conformance.chunks import Chunks
 from milepost.testing.store_conformance.claims import Claims
 from milepost.testing.store_conformance.identities import Identities
@@ -33,10 +34,14 @@ from milepost.testing.store_conformance.subject import StoreFactory, Subject, pr
 from milepost.testing.store_conformance.switches import Switches
 from milepost.testing.store_conformance.transactions import Transactions
 
-ALL = (Chunks, Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Projections, Refusals, Switches)
+ALL = (
+    Breakers, Chunks, Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Projections, Refusals, Switches,
+    Waits,
+)  # fmt: skip
 
 __all__ = [
     "ALL",
+    "Breakers",
     "Chunks",
     "Claims",
     "Identities",
@@ -51,5 +56,6 @@ __all__ = [
     "Subject",
     "Switches",
     "Transactions",
+    "Waits",
     "proves",
 ]
