@@ -126,16 +126,11 @@ async def answered(store: Store) -> bool:
 
 
 def _journal_the_answer(shop: Shop) -> None:
-    """Let the run take the approval into its record, with its tool held so that it cannot use it yet."""
-    connection = apsw.Connection(str(shop.folder / "shop.db"))
-    connection.execute("INSERT INTO mp_switches VALUES ('tool:mail', 'hold', 'wait', 'ann', 1)").fetchall()
-    connection.close()
+    """Let the run take the approval into its record, with its tool frozen so that it cannot use it yet."""
+    shop.ok("freeze", "tool:mail", "--why", "wait")
     asyncio.run(drive_all(shop.app(), answered))
     assert shop.ledger() == []
-    connection = apsw.Connection(str(shop.folder / "shop.db"))
-    connection.execute("DELETE FROM mp_switches").fetchall()
-    connection.execute("UPDATE mp_runs SET due = 1 WHERE run > 0").fetchall()
-    connection.close()
+    shop.ok("thaw", "tool:mail", "--why", "go on")
 
 
 def test_money_that_was_left_is_not_brought_along(keyed: Shop) -> None:
