@@ -17,7 +17,7 @@ HEAVY = ["apsw", "msgspec", "asyncio", "rich", "sqlite3", "milepost.app", "milep
 # fmt: off
 NAMES = {
     "init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approve", "deny", "grant",
-    "send", "cancel", "kill", "retry", "resume", "check", "tools", "verify", "doctor", "policy",
+    "send", "cancel", "kill", "retry", "resume", "revoke", "budget", "check", "tools", "verify", "doctor", "policy",
 }
 # fmt: on
 

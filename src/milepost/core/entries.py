@@ -83,6 +83,7 @@ class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     visits: dict[str, int] = {}
     granted: Amounts = {}
     spent: Amounts = {}
+    overspent: Amounts = {}
     signals: tuple[Signal, ...] = ()
     children: dict[str, str] = {}
     heard: tuple[str, ...] = ()
@@ -431,23 +432,6 @@ class RunDone(Entry, frozen=True, tag="run_done.1"):
     result_root: str | None = None
 
 
-class SwitchSet(Entry, frozen=True, tag="switch_set.1"):
-    """A scope was stopped. It stands in the store's own journal, not in a run's."""
-
-    scope: str
-    kind: str
-    why: str
-    by: str
-
-
-class SwitchLifted(Entry, frozen=True, tag="switch_lifted.1"):
-    """A scope was set free again."""
-
-    scope: str
-    why: str
-    by: str
-
-
 RunEntry = (
     RunCreated
     | Claimed
@@ -485,6 +469,4 @@ RunEntry = (
     | RunParked
     | RunStopped
     | RunDone
-    | SwitchSet
-    | SwitchLifted
 )

@@ -40,6 +40,14 @@ class Grant(Message, frozen=True, tag="grant.1"):
     why: str = ""
 
 
+class Revoke(Message, frozen=True, tag="revoke.1"):
+    """Take scopes from the run, or lower what it was granted to these ceilings."""
+
+    scopes: tuple[str, ...] = ()
+    ceilings: dict[str, Decimal] = {}
+    why: str = ""
+
+
 class Answer(Message, frozen=True, tag="answer.1"):
     """A verdict on an approval."""
 
@@ -97,7 +105,7 @@ class Resume(Message, frozen=True, tag="resume.1"):
     why: str = ""
 
 
-AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume
+AnyMessage = Send | Cancel | Grant | Revoke | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 

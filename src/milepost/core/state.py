@@ -13,14 +13,19 @@ import msgspec
 
 from milepost.core import code_entries as c
 from milepost.core import entries as e
+from milepost.core import limit_entries as n
+from milepost.core import limits
 from milepost.core.approval import Approval
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
+from milepost.core.pools import settles
 from milepost.core.steps import ChildStart, ChildWait, Effect, Read, Receive, Sleep, Step, Value
 from milepost.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from milepost.core.authority import Granted
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
 
@@ -49,7 +54,9 @@ class RunState:
     finished_root: str | None = None
     steps: dict[str, Step] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    overspent: e.Amounts = field(default_factory=dict)
     scopes: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
     approvals: dict[str, Approval] = field(default_factory=dict)
     signals: list[e.Signal] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
@@ -72,6 +79,10 @@ class RunState:
     def ended(self) -> bool:
         """Whether the run will start nothing more by itself."""
         return self.status in ENDED
+
+    def held(self, authority: Granted) -> Granted:
+        """Return the authority that the run has by now, where this is what its latest boundary says."""
+        return authority.widened(self.scopes).narrowed(self.revoked)
 
     def effects(self) -> Iterable[Effect]:
         """Yield the effects of the current visit, in the order they were recorded."""
@@ -111,6 +122,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.steps = {}
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
+    s.overspent = dict(boundary.overspent)
     s.signals = list(boundary.signals)
     s.children = dict(boundary.children)
     s.heard = boundary.heard
@@ -188,7 +200,7 @@ def _started(s: RunState, entry: e.EffectStarted) -> None:
     effect.retry_at = None
     if entry.reserve:
         s.ledger.settle(entry.step, None)  # a lost attempt of a costed read may have been charged: it is booked in full
-        s.ledger.reserve(entry.step, entry.reserve)
+        s.ledger.reserve(entry.step, entry.reserve, entry.at)
     if entry.approval is not None:
         effect.approval = entry.approval
         _approval(s, entry.approval).verdict = "used"
@@ -222,7 +234,7 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
         if not attempt.settled:
             attempt.settled = entry.reason  # type: ignore[assignment]  # where an attempt is open it is one of these
         attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
-    if entry.final:
+    if settles(entry):
         s.ledger.settle(entry.step, entry.spent or {})
 
 
@@ -355,11 +367,6 @@ def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
     approval.by, approval.why = entry.by, entry.why
 
 
-def _widened(s: RunState, entry: e.Widened) -> None:
-    s.scopes = tuple(sorted({*s.scopes, *entry.scopes}))
-    s.ledger.grant(entry.budget)
-
-
 def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
     s.cancel = s.cancel or (entry.by, entry.why)
 
@@ -367,6 +374,7 @@ def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
 def _reopen_failed(s: RunState) -> None:
     # What failed did not happen, so the segment may ask for it again, or for something else: a new effect, a new key.
     s.generation += 1
+    limits.release(s)
     for step, record in list(s.steps.items()):
         failed_effect = type(record) is Effect and record.outcome == "failed" and not record.contradicted
         failed_read = type(record) is Read and record.status in {"failed", "retrying"}
@@ -391,6 +399,7 @@ def _retried(s: RunState, _: e.Retried) -> None:
 
 
 def _resumed(s: RunState, entry: c.Resumed) -> None:
+    limits.release(s)
     if s.code == "condition_failed":  # its segment has ended, and did not hold: only entering it anew can change that
         s.segment_attempt, s.retry_at = 0, None
         _reopen_failed(s)
@@ -415,6 +424,8 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.status, s.code, s.why = entry.status, entry.code, entry.why
     s.epoch = max(s.epoch, entry.epoch)
     s.refused_digest = entry.manifest
+    if entry.status != "blocked":
+        limits.release(s)
     if entry.status == "killed":
         for effect in s.effects():
             if effect.outcome == "started":
@@ -455,7 +466,9 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ChildAwaited: _child_awaited,
     e.ApprovalAsked: _asked,
     e.ApprovalAnswered: _answered,
-    e.Widened: _widened,
+    e.Widened: limits.widened,
+    n.Narrowed: limits.narrowed,
+    n.Overspent: limits.overspent,
     e.CancelAsked: _cancel_asked,
     e.Checkpointed: _checkpointed,
     e.SegmentFailed: _segment_failed,

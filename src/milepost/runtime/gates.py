@@ -25,7 +25,7 @@ from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
-from milepost.runtime import ruling, starting
+from milepost.runtime import pools, ruling, starting
 from milepost.runtime.projections import approval_row
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from milepost.runtime.branch import Branch, ToolStep
     from milepost.runtime.session import Session
     from milepost.stores.api import OnceTaken, SwitchedOff
+    from milepost.stores.pools import PoolShort
 
 POLL_MS = 2_000  # beyond what a segment lingers for, so that a run which polls is unloaded
 
@@ -91,8 +92,8 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
     if session.closing:
         return Waiting("switch")
     held = session.about.authority
-    if session.state.scopes:
-        held = held.widened(session.state.scopes)
+    if session.state.scopes or session.state.revoked:
+        held = session.state.held(held)
     missing = missing_scopes(held, tool.scopes, now) if tool.scopes else ()
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
@@ -194,7 +195,7 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
             if type(started) is Effect and started.approval is not None:
                 state.approvals[started.approval].verdict = "approved"
             if not reserved:
-                state.ledger.reserved.pop(step, None)
+                state.ledger.release(step)
 
         return forget
     outcome, retry_at, approval = effect.outcome, effect.retry_at, effect.approval
@@ -208,7 +209,7 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
         if reserved:
             state.ledger.spent = spent
         else:
-            state.ledger.reserved.pop(step, None)
+            state.ledger.release(step)
 
     return restore
 
@@ -230,6 +231,12 @@ async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, ref
     waiting = Waiting("person" if switch.kind == "hold" else "switch", None, f"{switch.scope}: {switch.why}")
     plan(session, step, effect, waiting)
     await _poll(branch, step, waiting)
+
+
+async def wait_pool(branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort) -> None:
+    """Rest while a shared budget does not suffice."""
+    plan(branch.session, step, effect, Waiting("budget"))
+    await pools.wait(branch, step, refusal.short)
 
 
 async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refusal: OnceTaken) -> None:

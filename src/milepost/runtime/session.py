@@ -20,11 +20,13 @@ from milepost.core import codec, messages
 from milepost.core import entries as e
 from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
+from milepost.core.limit_entries import Overspent
 from milepost.core.manifest import EQUAL
 from milepost.core.outcome import Resend
+from milepost.core.pools import SETTLES, pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, EpochLost, Waiting
-from milepost.runtime import ruling
+from milepost.runtime import pools, ruling
 from milepost.runtime.projections import LEAVING, ROWS, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 
@@ -71,6 +73,7 @@ class Session:
         self.run_id = head.run_id
         self.attached = about.attached
         self.tenant = about.authority.tenant or ""
+        self.pools = pools_of(about.authority.tenant, about.authority.principal)
         self.scopes: dict[str, tuple[str, ...]] = {}
         self.dropped: Exception | None = None
         self.fatal: Exception | None = None
@@ -172,10 +175,19 @@ class Session:
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
         state, rows, settled = self.state, [], []
         self._fresh = True
+        reserve, overspent, spent = None, {}, beside.pop("spent", [])
         for entry in entries:
+            kind = type(entry)
+            if type(entry) is e.EffectStarted:
+                if entry.reserve:
+                    reserve = pools.reserving(self, entry)
+            elif (state.ledger.reserved or getattr(entry, "spent", None)) and kind in SETTLES:
+                spent.extend(pools.settling(self, entry))
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
             state.apply(entry)
+            if type(entry) is Overspent:
+                overspent = dict(state.overspent)
             row = ROWS.get(type(entry))
             if row is not None:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
@@ -188,7 +200,7 @@ class Session:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
-        return Append(self.head, bodies, at, effects=rows, **beside)
+        return Append(self.head, bodies, at, effects=rows, reserve=reserve, spent=spent, overspent=overspent, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         value = effect.once or ""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Protocol
 
 import msgspec
 
 from milepost.errors import MilepostError
+from milepost.stores.pools import PoolRow, PoolRows, PoolSpent, Reserve, SetCeiling
 
 
 @dataclass(slots=True)
@@ -150,11 +152,14 @@ class Post:
 
 
 class Append(msgspec.Struct):
-    """Entries of one run with all that is written beside them. Refused with EpochLost, SwitchedOff or OnceTaken.
+    """Entries of one run with all that is written beside them.
+
+    Refused with EpochLost, SwitchedOff, PoolShort or OnceTaken.
 
     `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the
     transaction and returns further entries; `release` is (now, due), where messages that wait make it due now, unless
-    that is None; `lease` is (worker, until).
+    that is None; `lease` is (worker, until). `reserve` is held before `work` runs, `spent` is booked after it;
+    `overspent` is what the run has spent above its reservations by now, per unit.
     """
 
     head: Head
@@ -176,6 +181,9 @@ class Append(msgspec.Struct):
     work: Callable[[Any], list[bytes]] | None = None
     release: tuple[int | None, int | None] | None = None
     lease: tuple[str, int] | None = None
+    reserve: Reserve | None = None
+    spent: Sequence[PoolSpent] = ()
+    overspent: Mapping[str, Decimal] = {}
 
 
 @dataclass(slots=True)
@@ -253,7 +261,7 @@ class Emit:
     events: Sequence[tuple[str, int, bytes]]
 
 
-Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit
+Operation = Append | Create | Claim | Deliver | Kill | Enlist | SetCeiling | Emit
 
 
 class SwitchedOff(MilepostError):
@@ -419,6 +427,10 @@ class Store(Protocol):
     async def effects(self, run_id: str | None = None) -> list[OpenEffect]: ...
     async def approvals(self, prefix: str = "", verdict: str | None = None) -> list[ApprovalRow]: ...
     async def switches(self) -> list[Switch]: ...
+    async def pools(self, day: str) -> list[PoolRow]: ...
+    async def overspent(self) -> dict[str, dict[str, Decimal]]: ...
+    async def pool_rows(self) -> PoolRows: ...
+    async def written(self, after: int) -> list[tuple[int, str, bytes]]: ...
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None: ...
     async def events(self, run_id: str, after: int) -> list[tuple[int, int, bytes]]: ...
     async def undelivered(self) -> dict[str, int]: ...

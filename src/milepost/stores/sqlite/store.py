@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,7 @@ import apsw
 import msgspec
 
 from milepost.core.chain import genesis
+from milepost.core.pools import NOTHING, bucket
 from milepost.errors import Damaged, StoreFailed, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -33,6 +35,7 @@ from milepost.stores.api import (
     Tail,
     WorkerRow,
 )
+from milepost.stores.pools import PoolRow, PoolRows
 from milepost.stores.sqlite import health
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
 from milepost.stores.sqlite.writing import Batch, Recount, RolledBack
@@ -285,6 +288,39 @@ class SqliteStore:
     async def switches(self) -> list[Switch]:
         """Return what is stopped now."""
         return [Switch(*row) for row in self._read("switches")]
+
+    async def pools(self, day: str) -> list[PoolRow]:
+        """Return every ceiling of a shared pool with what is spent and reserved of it; `day` is a UTC day."""
+        rows = await self.pool_rows()
+        held: dict[tuple[str, str, str], Decimal] = {}
+        for parts in rows.held.values():
+            for row, amount in parts.items():
+                held[row] = held.get(row, NOTHING) + amount
+        return [
+            PoolRow(pool, per, unit, Decimal(ceiling), rows.spent.get(row, NOTHING), held.get(row, NOTHING))
+            for pool, per, unit, ceiling in self._read("ceilings")
+            for row in [(pool, bucket(per, day), unit)]
+        ]
+
+    async def overspent(self) -> dict[str, dict[str, Decimal]]:
+        """Return by run id what runs have spent above their reservations, per unit; the latest run first."""
+        found: dict[str, dict[str, Decimal]] = {}
+        for run_id, unit, amount in self._read("overspent"):
+            found.setdefault(run_id, {})[unit] = Decimal(amount)
+        return found
+
+    async def pool_rows(self) -> PoolRows:
+        """Return the rows of the shared pools."""
+        with named_errors(self.place), self._reader:
+            spent = {(pool, day, unit): Decimal(amount) for pool, day, unit, amount in self._read("all_spent")}
+            found = PoolRows(spent, {})
+            for run_id, step, pool, day, unit, amount in self._read("all_reserved"):
+                found.held.setdefault((run_id, step), {})[pool, day, unit] = Decimal(amount)
+        return found
+
+    async def written(self, after: int) -> list[tuple[int, str, bytes]]:
+        """Return up to 1000 entries of all runs behind a row, in the order of writing, as (row, run id, bytes)."""
+        return [(row, run_id, body) for row, run_id, body in self._read("written_after", after)]
 
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None:
         """Return who holds a business identity."""

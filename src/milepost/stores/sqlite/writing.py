@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 from milepost.core import append as rules
 from milepost.core.chain import genesis, link
 from milepost.core.codec import encode
-from milepost.core.entries import SwitchLifted, SwitchSet
+from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.errors import EpochLost, MilepostError, Rejected, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -39,8 +39,10 @@ from milepost.stores.api import (
     Switch,
     SwitchedOff,
 )
+from milepost.stores.pools import PoolShort, SetCeiling
 from milepost.stores.sqlite.connection import SQL
 from milepost.stores.sqlite.guarded import GuardedTx
+from milepost.stores.sqlite.pools import Pools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +103,7 @@ class Batch:
         self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
         self._switches: dict[str, Switch] | None = None
+        self.pools = Pools(connection, self._system_entry)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -110,12 +113,13 @@ class Batch:
         for append in appends:
             self._gather(append, rows)
         self._write(rows, count=True)
-        self._claim_identities(appends)
-        self._settle_identities(appends)
         try:
+            self.pools.together(appends)
+            self._claim_identities(appends)
+            self._settle_identities(appends)
             for append in appends:
                 self._beside(append)
-        except UnknownRun as error:  # a message for a run that is not there refuses its own append alone
+        except (PoolShort, UnknownRun) as error:  # a message for a run that is not there refuses its own append alone
             raise Recount from error
         self.moved.update(rows.heads)
 
@@ -228,6 +232,7 @@ class Batch:
         except Recount:
             self.connection.execute("ROLLBACK TO together").fetchall()
             self.connection.execute("RELEASE together").fetchall()
+            self.pools.forget()
             self.moved, self._next_row = kept, row
             return [self.alone(append) for append in appends]
         self.connection.execute("RELEASE together").fetchall()
@@ -245,6 +250,7 @@ class Batch:
             answer = self._perform(operation)
         except MilepostError as refusal:
             self.connection.execute("ROLLBACK TO operation").fetchall()
+            self.pools.forget()
             self.moved = kept
             self._next_row = row
             answer = refusal
@@ -267,6 +273,8 @@ class Batch:
                 row = (worker.id, worker.host, worker.pid, worker.started_at, worker.lease_until)
                 self.connection.execute(SQL["put_worker"], row).fetchall()
                 return None
+            case SetCeiling():
+                return self.pools.set(operation)
             case Emit(events=events):
                 rows = [(at, body, run_id) for run_id, at, body in events]
                 self.connection.executemany(SQL["insert_event"], rows)
@@ -280,6 +288,7 @@ class Batch:
         found = self._row("head_of", head.run)
         if rules.epoch_lost(head.epoch, None if found is None else found[0]):
             raise EpochLost(head.run_id, head.epoch)
+        self.pools.reserve(append)
         entries = [*append.entries]
         if append.work is not None:
             tx = GuardedTx(self.connection)
@@ -294,6 +303,7 @@ class Batch:
         if append.once is not None:
             self._claim_identity(append)
         self._write(rows, count=False)
+        self.pools.settle(append)
         self._switch(append)
         self._settle_identities([append])
         self._beside(append)
@@ -432,6 +442,7 @@ class Batch:
             self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
             self.connection.execute(SQL["release_failed"], (run,)).fetchall()
+            self.pools.killed(cast("int", run))
             due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
             self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
             killed.runs.append(str(run_id))

@@ -26,13 +26,14 @@ from milepost.testing.store_conformance.inbox import Inbox
 from milepost.testing.store_conformance.journal import Journal
 from milepost.testing.store_conformance.killing import Killing
 from milepost.testing.store_conformance.opening import Opening
+from milepost.testing.store_conformance.pools import Pools
 from milepost.testing.store_conformance.projections import Projections
 from milepost.testing.store_conformance.refusals import Refusals
 from milepost.testing.store_conformance.subject import StoreFactory, Subject, proves
 from milepost.testing.store_conformance.switches import Switches
 from milepost.testing.store_conformance.transactions import Transactions
 
-ALL = (Chunks, Claims, Identities, Inbox, Journal, Killing, Opening, Projections, Refusals, Switches)
+ALL = (Chunks, Claims, Identities, Inbox, Journal, Killing, Opening, Pools, Projections, Refusals, Switches)
 
 __all__ = [
     "ALL",
@@ -43,6 +44,7 @@ __all__ = [
     "Journal",
     "Killing",
     "Opening",
+    "Pools",
     "Projections",
     "Refusals",
     "StoreFactory",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milepost.core import codec
-from milepost.core.entries import SwitchLifted, SwitchSet
+from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.errors import UnknownRun
 from milepost.stores.api import SwitchedOff
 from milepost.testing.store_conformance.subject import Subject, append, proves, raised, refused, switch
