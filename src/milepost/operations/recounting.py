@@ -1,0 +1,78 @@
+"""The shared budgets counted anew, from nothing but journals: what their rows must be.
+
+Entries of all runs are read in the order in which they were written, and asked what the runtime asked of each. A run
+that was pruned has left its journal: what it spent cannot be counted any more.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from milepost.core import codec
+from milepost.core.entries import EffectStarted
+from milepost.core.pools import RESERVES, SETTLES, Books, pools_of
+from milepost.core.state import RunState
+from milepost.core.store_entries import CeilingSet
+
+if TYPE_CHECKING:
+    from milepost.core.entries import Entry
+    from milepost.stores.api import Store
+
+
+async def recount(store: Store) -> list[str]:
+    """Return how the rows of the shared budgets differ from what the journals say, nothing where they do not."""
+    before = await store.pool_rows()
+    books = await counted(store)
+    after = await store.pool_rows()
+    if before != after:
+        return []  # somebody spends at this moment: compare when it is quiet
+    found = [
+        f"{' '.join(filter(None, row))}: {after.spent.get(row, 0)} spent by the rows, {books.spent.get(row, 0)} by the "
+        "journals"
+        for row in sorted(after.spent.keys() | books.spent.keys())
+        if after.spent.get(row) != books.spent.get(row)
+    ]
+    for run, step in sorted(after.held.keys() | books.held.keys()):
+        rows, counted_ = after.held.get((run, step), {}), books.held.get((run, step), {})
+        if rows != counted_:
+            found.append(
+                f"run {run}, step {step}: {_said(rows)} reserved by the rows, {_said(counted_)} by the journals"
+            )
+    return found
+
+
+def _said(rows: dict[tuple[str, str, str], Decimal]) -> str:
+    return ", ".join(f"{amount:f} {unit} of {pool}" for (pool, _, unit), amount in sorted(rows.items())) or "nothing"
+
+
+async def counted(store: Store) -> Books:
+    """Return the books as the journals say they are. Raises Damaged for entries that do not follow from each other."""
+    books = Books()
+    states: dict[str, RunState] = {}
+    charged: dict[str, tuple[str, ...]] = {}
+    last = 0
+    while written := await store.written(last):
+        for row, run_id, body in written:
+            last = row
+            entry = codec.decode(body)
+            if isinstance(entry, CeilingSet):
+                books.set(entry.pool, entry.per, entry.ceilings)
+            if run_id not in states:
+                states[run_id] = RunState(run_id)
+                about = await store.run(run_id)
+                charged[run_id] = pools_of(about.tenant, about.principal)
+            _charge(books, states[run_id], charged[run_id], entry)
+            states[run_id].apply(entry)
+    books.held = {of: rows for of, rows in books.held.items() if rows}
+    return books
+
+
+def _charge(books: Books, state: RunState, pools: tuple[str, ...], entry: Entry) -> None:
+    if type(entry) is EffectStarted:
+        asked = RESERVES[EffectStarted](state, entry)
+        if asked is not None and books.ceilings:
+            books.reserve(state.run, pools, asked)
+    elif type(entry) in SETTLES:
+        for settled in SETTLES[type(entry)](state, entry):
+            books.settle(state.run, pools, settled)
