@@ -19,8 +19,8 @@ PROCESSES = 4
 ALL = 10_000
 SAMPLE = 400
 RESERVATIONS = ALL if SWEEP_ALL else SAMPLE
-TOTAL = Decimal(RESERVATIONS) / 4  # less than half of what they ask for
-OF_ACME = TOTAL / 2
+TOTAL = Decimal(RESERVATIONS) * 3 / 4  # less than what they would spend
+OF_ACME = Decimal(RESERVATIONS) / 2
 WITHIN_S = 600
 
 

@@ -1,5 +1,6 @@
 """Budgets that runs share, as runs meet them: parked and asking, never overspent, right again after a crash."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from decimal import Decimal
@@ -8,6 +9,7 @@ import pytest
 
 import milepost as mp
 from milepost.core.pools import Per
+from milepost.operations import budgets
 from milepost.operations.budgets import pools
 from milepost.operations.recounting import recount
 from tests.runtime.stage import Stage, has_outcome, names, parked, status_of, until
@@ -441,3 +443,45 @@ async def test_an_effect_that_was_sent_is_not_sent_again_without_the_scope_that_
         await app.resolve(handle.id, "flow/buy#1", mp.did_not_happen(), by="ann", why="looked")
         await parked(handle, "authority")
         assert shop.sold == ["lost"]
+
+
+async def test_revoking_from_a_run_that_is_driven_right_now_holds_when_it_returns(stage: Stage) -> None:
+    """Requirement 83. Requirement 49. What is in flight finishes; nothing starts after it."""
+    sent: list[str] = []
+    go = asyncio.Event()
+
+    @mp.tool(scopes=["shop:buy"], cost=USD1)
+    async def buy(what: str) -> str:
+        sent.append(what)
+        await go.wait()
+        return what
+
+    @mp.workflow(version="1", tools=[buy])
+    async def flow(run: mp.Run) -> list[str]:
+        return [await buy("a"), await buy("b")]
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, authority=mp.Authority("bot", scopes=["shop:buy"]), budget=RICH)
+        await has_outcome(app, handle.id, "flow/buy#1", "started")
+        assert await revoke(app, handle.id, "shop:buy", usd=1)
+        go.set()
+        await parked(handle, "authority")
+        await app.grant(handle.id, by="ann", scopes=["shop:buy"])
+        await parked(handle, "budget")
+        assert sent == ["a"]
+
+
+async def test_revoking_says_where_the_worker_has_not_taken_it_yet(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @mp.workflow(version="1")
+    async def flow(run: mp.Run) -> None:
+        await run.receive("go", int)
+
+    monkeypatch.setattr(budgets, "TAKEN_WITHIN_S", 0.05)
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+        await parked(handle, "signal")
+    stage.write("UPDATE mp_runs SET owner = 'a worker that does not answer' WHERE id = ?", handle.id)
+    async with stage.app(flow).client() as app:
+        assert await revoke(app, handle.id, "shop:buy") is False

@@ -92,7 +92,11 @@ def set_(
         say_json({"verb": "budget set", "pool": pool, "per": per, "ceilings": asked, "woken": woken})
         return
     period = "a day" if per == "day" else "in all"
-    said = ", ".join(f"no limit on {unit}" if most is None else f"{most} {unit}" for unit, most in asked.items())
-    say(f"{plain(pool)} may spend {plain(said)} {period}, from now on.")
+    lifted = ", ".join(unit for unit, most in asked.items() if most is None)
+    limited = ", ".join(f"{most} {unit}" for unit, most in asked.items() if most is not None)
+    if limited:
+        say(plain(f"{pool} may spend {limited} {period}, from now on."))
+    if lifted:
+        say(plain(f"{pool} has no ceiling of {lifted} {period} any more."))
     if woken:
         say(f"{woken} waiting run{'' if woken == 1 else 's'} will look again.")

@@ -15,6 +15,7 @@ from milepost.cli.printing import plain, say, say_json
 from milepost.cli.settings import Settings
 from milepost.errors import UnknownRun
 from milepost.operations.inspection import Inspector
+from milepost.operations.recounting import recount
 from milepost.stores.api import Check, Query
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="Every run, and the pages of the file; the same as naming none.")
 @common
 def verify(run: str | None, store: str | None, app: str | None, *, every: bool, as_json: bool) -> None:
-    """Check every hash, entry and chunk of one run, or of all.
+    """Check every hash, entry and chunk of one run, or of all; of all, also shared budgets against the journals.
 
     Ends with code 1 where anything is damaged, and names the run and the entry.
     """
@@ -35,15 +36,18 @@ def verify(run: str | None, store: str | None, app: str | None, *, every: bool, 
         raise click.UsageError("name one run, or --all")
     with opened(Settings(store, app).url) as store_:
         found, pages = wait_for(_one(store_, run) if run is not None else _all(store_))
-    damaged = [one for one in found if one.damage is not None]
-    sound = not damaged and pages.ok
+        damaged = [one for one in found if one.damage is not None]
+        budgets = wait_for(recount(store_)) if run is None and not damaged else []
+    sound = not damaged and not budgets and pages.ok
     if as_json:
         runs = [
             {"run": one.run_id, "entries": one.entries, "chunks": one.chunks, "damage": one.damage, "entry": one.seq}
             for one in found
         ]
-        say_json({"sound": sound, "pages": pages.found, "runs": runs})
+        say_json({"sound": sound, "pages": pages.found, "runs": runs, "budgets": budgets})
     else:
+        for differs in budgets:
+            click.secho(f"DAMAGED  the shared budgets: {plain(differs)}", fg="red")
         _say(found, damaged, pages)
     click.get_current_context().exit(OK if sound else FOUND_DAMAGE)
 
