@@ -16,7 +16,7 @@ from milepost.stores.pools import PoolShort, PoolSpent, Reserve
 from milepost.stores.sqlite.store import SqliteStore
 from milepost.testing.store_conformance.subject import append, claim
 
-DAY = "2026-11-29"
+DAY = 20_786
 POOLS = ("total", "tenant:acme")
 MOST_AT_ONCE = 4
 SETTLED = 0.6

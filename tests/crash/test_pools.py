@@ -44,7 +44,7 @@ def books(folder: Path) -> dict[tuple[str, str], PoolRow]:
         store = open_store(desk.store_of(copy))
         try:
             assert await recount(store) == []
-            return {(row.pool, row.unit): row for row in await store.pools("")}
+            return {(row.pool, row.unit): row for row in await store.pools(0)}
         finally:
             store.close()
 

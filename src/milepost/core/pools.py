@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from milepost.core import entries as e
 from milepost.core.code_entries import Resumed
-from milepost.core.duration import from_ms, to_ms
 
 if TYPE_CHECKING:
     from milepost.core.budget import Amounts
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 Per = Literal["day", "ever"]
 PERS: tuple[Per, ...] = ("day", "ever")
 Key = tuple[str, str, str]  # pool, per, unit
+Row = tuple[str, int, str]  # pool, UTC day (or EVER), unit
+EVER = -1
 TOTAL = "total"
 KINDS = ("tenant", "principal")
 NOTHING = Decimal(0)
@@ -41,7 +42,7 @@ class Reserving(NamedTuple):
 
     step: str
     cost: Amounts
-    day: str
+    day: int
 
 
 class Settling(NamedTuple):
@@ -49,7 +50,7 @@ class Settling(NamedTuple):
 
     step: str
     spent: Amounts
-    day: str
+    day: int
 
 
 class Short(NamedTuple):
@@ -78,20 +79,19 @@ def checked_pool(pool: str) -> str:
     return pool
 
 
-def day_of(at: int) -> str:
-    """Return the UTC day of a moment, given in milliseconds since 1970."""
-    return from_ms(at).date().isoformat()
+def day_of(at: int) -> int:
+    """Return the UTC day of a moment, given in milliseconds since 1970; days are counted from 1970."""
+    return at // DAY_MS
 
 
 def next_day(at: int) -> int:
     """Return when the UTC day after a moment begins, both in milliseconds since 1970."""
-    start = from_ms(at).replace(hour=0, minute=0, second=0, microsecond=0)
-    return to_ms(start) + DAY_MS
+    return (day_of(at) + 1) * DAY_MS
 
 
-def bucket(per: str, day: str) -> str:
-    """Return where amounts of a ceiling are counted: under their day, or under the empty name."""
-    return day if per == "day" else ""
+def bucket(per: str, day: int) -> int:
+    """Return where amounts of a ceiling are counted: under their day, or for ever."""
+    return day if per == "day" else EVER
 
 
 def keys(ceilings: Mapping[Key, Decimal], pools: Iterable[str], units: Iterable[str]) -> list[Key]:
@@ -140,7 +140,7 @@ def _settled(state: RunState, step: str, spent: Amounts | None, at: int) -> list
 def _left(state: RunState, entry: e.Entry) -> list[Settling]:
     if type(entry) is e.RunStopped and entry.status == "blocked":
         return []
-    return [Settling(step, {}, "") for step in unneeded(state)]
+    return [Settling(step, {}, EVER) for step in unneeded(state)]
 
 
 def unneeded(state: RunState) -> list[str]:
@@ -172,8 +172,8 @@ class Books:
     """What a store keeps of its pools: ceilings, what was spent, and one reservation per run, step and ceiling."""
 
     ceilings: dict[Key, Decimal] = field(default_factory=dict)
-    spent: dict[tuple[str, str, str], Decimal] = field(default_factory=dict)  # pool, bucket, unit
-    held: dict[tuple[str, str], dict[tuple[str, str, str], Decimal]] = field(default_factory=dict)  # run, step
+    spent: dict[Row, Decimal] = field(default_factory=dict)
+    held: dict[tuple[str, str], dict[Row, Decimal]] = field(default_factory=dict)  # by run and step
 
     def set(self, pool: str, per: str, ceilings: Mapping[str, Decimal | None]) -> None:
         """Set ceilings, or lift them: what they held is let go, what was spent stays known."""
@@ -183,7 +183,7 @@ class Books:
                 continue
             self.ceilings.pop((pool, per, unit), None)
             for rows in self.held.values():
-                gone = [row for row in rows if (row[0], row[2]) == (pool, unit) and bool(row[1]) is (per == "day")]
+                gone = [row for row in rows if (row[0], row[2]) == (pool, unit) and (row[1] != EVER) is (per == "day")]
                 for row in gone:
                     del rows[row]
 

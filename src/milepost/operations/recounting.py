@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from milepost.core import codec
 from milepost.core.entries import EffectStarted
-from milepost.core.pools import RESERVES, SETTLES, Books, pools_of
+from milepost.core.pools import EVER, RESERVES, SETTLES, Books, Row, pools_of
 from milepost.core.state import RunState
 from milepost.core.store_entries import CeilingSet
 
@@ -28,22 +28,25 @@ async def recount(store: Store) -> list[str]:
     if books is None or before != after:
         return []  # a run was pruned, or somebody spends at this moment: there is nothing to compare with
     found = [
-        f"{' '.join(filter(None, row))}: {after.spent.get(row, 0)} spent by the rows, {books.spent.get(row, 0)} by the "
-        "journals"
+        f"{_named(row)}: the rows say {after.spent.get(row, 0)} spent, the journals {books.spent.get(row, 0)}"
         for row in sorted(after.spent.keys() | books.spent.keys())
         if after.spent.get(row) != books.spent.get(row)
     ]
     for run, step in sorted(after.held.keys() | books.held.keys()):
         rows, counted_ = after.held.get((run, step), {}), books.held.get((run, step), {})
         if rows != counted_:
-            found.append(
-                f"run {run}, step {step}: {_said(rows)} reserved by the rows, {_said(counted_)} by the journals"
-            )
+            said = f"the rows say {_held(rows)} reserved, the journals {_held(counted_)}"
+            found.append(f"run {run}, step {step}: {said}")
     return found
 
 
-def _said(rows: dict[tuple[str, str, str], Decimal]) -> str:
-    return ", ".join(f"{amount:f} {unit} of {pool}" for (pool, _, unit), amount in sorted(rows.items())) or "nothing"
+def _named(row: Row) -> str:
+    pool, day, unit = row
+    return f"{unit} of {pool}" if day == EVER else f"{unit} of {pool} on day {day}"
+
+
+def _held(rows: dict[Row, Decimal]) -> str:
+    return ", ".join(f"{amount:f} {_named(row)}" for row, amount in sorted(rows.items())) or "nothing"
 
 
 async def counted(store: Store) -> Books | None:

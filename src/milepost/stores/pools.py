@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import msgspec
 
-from milepost.core.pools import Short
+from milepost.core.pools import Row, Short
 from milepost.errors import MilepostError
 
 PER = {"day": "a day", "ever": "in all"}
@@ -20,7 +20,7 @@ class Reserve(msgspec.Struct, gc=False):
     step: str
     cost: Mapping[str, Decimal]
     pools: tuple[str, ...]
-    day: str
+    day: int
 
 
 class PoolSpent(msgspec.Struct, gc=False):
@@ -29,7 +29,7 @@ class PoolSpent(msgspec.Struct, gc=False):
     step: str
     spent: Mapping[str, Decimal]
     pools: tuple[str, ...]
-    day: str
+    day: int
 
 
 @dataclass(slots=True)
@@ -74,5 +74,5 @@ class PoolRow:
 class PoolRows:
     """The rows of the shared pools as they stand: what is spent by (pool, day, unit), and each reservation's part."""
 
-    spent: dict[tuple[str, str, str], Decimal]
-    held: dict[tuple[str, str], dict[tuple[str, str, str], Decimal]]
+    spent: dict[Row, Decimal]
+    held: dict[tuple[str, str], dict[Row, Decimal]]

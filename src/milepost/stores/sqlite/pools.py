@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.codec import encode
-from milepost.core.pools import NOTHING, Key, bucket, keys, short
+from milepost.core.pools import NOTHING, Key, Row, bucket, keys, short
 from milepost.core.store_entries import CeilingSet
 from milepost.stores.pools import PoolShort
 from milepost.stores.sqlite.connection import SQL
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from milepost.stores.api import Append
     from milepost.stores.pools import SetCeiling
-
-Row = tuple[str, str, str]  # pool, day or the empty name, unit
 
 
 class Pools:

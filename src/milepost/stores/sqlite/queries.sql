@@ -288,7 +288,7 @@ DELETE FROM mp_ceilings WHERE pool = ? AND per = ? AND unit = ?;
 
 -- What is reserved under a ceiling that is lifted is let go: nothing would ever settle it.
 -- name: forget_reserved
-DELETE FROM mp_reserved WHERE pool = ?1 AND unit = ?2 AND (day <> '') = ?3;
+DELETE FROM mp_reserved WHERE pool = ?1 AND unit = ?2 AND (day >= 0) = ?3;
 
 -- name: reserved_of
 SELECT amount FROM mp_reserved WHERE pool = ? AND day = ? AND unit = ?;

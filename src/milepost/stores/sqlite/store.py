@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from milepost.core.chain import genesis
-from milepost.core.pools import NOTHING, bucket
+from milepost.core.pools import NOTHING, Row, bucket
 from milepost.errors import Damaged, StoreFailed, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -289,10 +289,10 @@ class SqliteStore:
         """Return what is stopped now."""
         return [Switch(*row) for row in self._read("switches")]
 
-    async def pools(self, day: str) -> list[PoolRow]:
-        """Return every ceiling of a shared pool with what is spent and reserved of it; `day` is a UTC day."""
+    async def pools(self, day: int) -> list[PoolRow]:
+        """Return every ceiling of a shared pool, and what is spent and reserved of it; days are counted from 1970."""
         rows = await self.pool_rows()
-        held: dict[tuple[str, str, str], Decimal] = {}
+        held: dict[Row, Decimal] = {}
         for parts in rows.held.values():
             for row, amount in parts.items():
                 held[row] = held.get(row, NOTHING) + amount

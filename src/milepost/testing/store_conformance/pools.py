@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from milepost.stores.api import Append, Head
 
 SYSTEM = "system"
-TODAY, TOMORROW = "2026-11-29", "2026-11-30"
+TODAY, TOMORROW = 20_786, 20_787
 POOLS = ("total", "tenant:acme")
 
 
@@ -32,17 +32,17 @@ def ceiling(pool: str = "total", per: str = "ever", **units: int | str | None) -
     return SetCeiling(pool, per, exact, "a try", "ann", 20)
 
 
-def starting(head: Head, cost: dict[str, Decimal], step: str = ":0", day: str = TODAY, **beside: Any) -> Append:
+def starting(head: Head, cost: dict[str, Decimal], step: str = ":0", day: int = TODAY, **beside: Any) -> Append:
     """Return an append that reserves."""
     return append(head, b"started", reserve=Reserve(step, cost, POOLS, day), **beside)
 
 
-def settling(head: Head, spent: dict[str, Decimal], step: str = ":0", day: str = TODAY, **beside: Any) -> Append:
+def settling(head: Head, spent: dict[str, Decimal], step: str = ":0", day: int = TODAY, **beside: Any) -> Append:
     """Return an append that settles."""
     return append(head, b"settled", spent=[PoolSpent(step, spent, POOLS, day)], **beside)
 
 
-async def stands(subject: Subject, day: str = TODAY) -> dict[tuple[str, str, str], tuple[str, str]]:
+async def stands(subject: Subject, day: int = TODAY) -> dict[tuple[str, str, str], tuple[str, str]]:
     """Return what is spent and reserved under each ceiling."""
     rows = await subject.store.pools(day)
     return {(row.pool, row.per, row.unit): (f"{row.spent:f}", f"{row.reserved:f}") for row in rows}

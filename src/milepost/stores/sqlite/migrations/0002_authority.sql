@@ -11,11 +11,11 @@ CREATE TABLE mp_ceilings ( -- projection
     PRIMARY KEY (pool, per, unit)
 ) STRICT, WITHOUT ROWID;
 
--- One row a reservation and ceiling: what is held can be counted, and goes with its effect. `day` is empty for ceilings
--- that hold for ever.
+-- One row a reservation and ceiling: what is held can be counted, and goes with its effect. `day` counts UTC days from
+-- 1970; it is -1 under ceilings that hold for ever.
 CREATE TABLE mp_reserved ( -- projection
     pool   TEXT NOT NULL,
-    day    TEXT NOT NULL,
+    day    INTEGER NOT NULL,
     unit   TEXT NOT NULL,
     run    INTEGER NOT NULL,
     step   TEXT NOT NULL,
@@ -27,7 +27,7 @@ CREATE INDEX mp_reserved_step ON mp_reserved (run, step);
 
 CREATE TABLE mp_spent ( -- projection
     pool   TEXT NOT NULL,
-    day    TEXT NOT NULL,
+    day    INTEGER NOT NULL,
     unit   TEXT NOT NULL,
     amount TEXT NOT NULL,
     PRIMARY KEY (pool, day, unit)
