@@ -38,8 +38,15 @@ class Desk:
 
         flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
         clock = SkewedClock(setup.wall, self.skew_ms)
-        policy = setup.policy or None
-        return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease, policy=policy)
+        return mp.App(
+            store,
+            workflows=flows,
+            resources={Door: door},
+            clock=clock,
+            lease=setup.lease,
+            policy=setup.policy or None,
+            seal=setup.seal or None,
+        )
 
 
 class SkewedClock(SystemClock):

@@ -37,6 +37,7 @@ class Setup(msgspec.Struct, frozen=True):
     tries: int = 3
     clock: str = ""
     policy: str = ""
+    seal: str = ""
 
     @property
     def outside(self) -> Account:

@@ -1,6 +1,6 @@
 """One scenario for each fault of docs/FAULTS.md that concerns one machine."""
 
-from faults.scenarios import answers, authority, clocks, damage, disk, hostility, killing, workers
+from faults.scenarios import answers, authority, clocks, damage, disk, hostility, killing, outage, workers
 from faults.scoreboard import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -11,5 +11,6 @@ FAULTS: tuple[Fault, ...] = (
     *damage.FAULTS,
     *clocks.FAULTS,
     *authority.FAULTS,
+    *outage.FAULTS,
     *hostility.FAULTS,
 )

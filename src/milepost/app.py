@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from milepost.core.authority import Authority
+from milepost.core.breaker import Breaker
 from milepost.core.budget import amounts
 from milepost.core.decide import Decision, decide, recover
 from milepost.core.duration import Duration, parse_ms, to_ms
@@ -26,34 +29,47 @@ from milepost.errors import (
     Incompatible,
     InvalidDeclaration,
     InvalidValue,
+    NotReversible,
     StartConflict,
     TookTooLong,
     UnknownWorkflow,
 )
+from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
 from milepost.operations.verbs import Operator
-from milepost.runtime import driver, ruling, starting
+from milepost.runtime import driver, rewinding, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
 from milepost.runtime.engine import Engine
 from milepost.runtime.examining import Examined, examine, examine_all
 from milepost.runtime.handles import RunHandle
+from milepost.runtime.rewinding import Way
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
+from milepost.stores.encryption import load as load_cipher
 from milepost.stores.sqlite.store import SqliteStore
 
+DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
 
 
-def open_store(url: str, *, create: bool = False) -> Store:
-    """Open the store that a URL names. Raises InvalidDeclaration for a scheme that this version does not have."""
+ENCRYPTION = "MILEPOST_ENCRYPTION"
+
+
+def open_store(url: str, *, create: bool = False, encryption: Path | None = None) -> Store:
+    """Open the store that a URL names; `encryption` is its key file, else the one that MILEPOST_ENCRYPTION names.
+
+    Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
+    """
     scheme, found, place = url.partition(":///")
     if not found or scheme != "sqlite" or not place:
         why = f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db"
         raise InvalidDeclaration(why)
-    return SqliteStore(place, create=create)
+    named = os.environ.get(ENCRYPTION)
+    keys_at = encryption or (Path(named) if named else None)
+    return SqliteStore(place, create=create, cipher=None if keys_at is None else load_cipher(keys_at))
 
 
 class App:
@@ -63,6 +79,10 @@ class App:
     the one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
 
     `policy` is a file of rules, read again whenever it changes; without one, scopes, `approval=` and budgets decide.
+
+    With `seal`, the file that `milepost seal` wrote, nothing is driven before the store was compared with it: entering
+    raises RolledBack or SealBroken where the store is an older copy or was changed. `trust` names the operators whose
+    signatures count. With `encryption`, a key file, every value is encrypted from the first write on (extra `crypto`).
     """
 
     def __init__(
@@ -74,16 +94,24 @@ class App:
         resources: Mapping[type[Any], Callable[[], AbstractAsyncContextManager[Any]]] | None = None,
         secrets: Callable[[str], str] | None = None,
         policy: str | None = None,
+        seal: str | Path | None = None,
+        trust: str | Path | None = None,
+        encryption: str | Path | None = None,
         clock: Clock | None = None,
         lease: Duration = f"{LEASE_MS}ms",
+        breaker: Breaker | None = DEFAULT_BREAKER,
     ) -> None:
         self.store = store
+        self.seal = None if seal is None else Path(seal)
+        self.trust = None if trust is None else Path(trust)
+        self.encryption = None if encryption is None else Path(encryption)
         self._workflows = tuple(workflows)
         self._tools = tuple(tools)
         self._resources = dict(resources or {})
         self._secrets = secrets or from_environment
         self._clock = clock
         self._lease_ms = parse_ms(lease)
+        self._breaker = breaker
         self._engine: Engine | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
@@ -140,11 +168,22 @@ class App:
         finally:
             await self._close()
 
-    async def serve(self, stop: asyncio.Event, *, together: int, grace: Duration) -> None:
-        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed."""
+    async def serve(
+        self,
+        stop: asyncio.Event,
+        *,
+        together: int,
+        grace: Duration,
+        supervised: Callable[[str], Callable[[], None]] | None = None,
+    ) -> None:
+        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed.
+
+        `supervised` is told the worker's name; what it returns is called again and again while this process goes on.
+        """
         await self._open(drives=True)
         try:
-            worker = Worker(self._need_engine(), together=together)
+            engine = self._need_engine()
+            worker = Worker(engine, together=together, beat=supervised and supervised(engine.worker))
             working = asyncio.get_running_loop().create_task(worker.run())
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -159,7 +198,7 @@ class App:
             why = "this app is open already: enter it once, or make a second App"
             raise InvalidDeclaration(why)
         engine = Engine(
-            open_store(self.store, create=True),
+            open_store(self.store, create=self.seal is None, encryption=self.encryption),
             workflows=self._workflows,
             tools=self._tools,
             resources=self._resources,
@@ -167,13 +206,20 @@ class App:
             clock=self._clock,
             lease_ms=self._lease_ms,
             policy=None if self.policy is None else PolicyFile(self.policy),
+            breaker=self._breaker,
         )
         try:
+            if drives:
+                await self._compare_with_seal(engine.store)
             await engine.open(drives=drives)
         except BaseException:
             engine.store.close()
             raise
         self._engine = engine
+
+    async def _compare_with_seal(self, store: Store) -> None:
+        if self.seal is not None:
+            await sealing.require(store, self.seal, None if self.trust is None else keys.load(self.trust))
 
     async def _close(self) -> None:
         engine, self._engine = self._engine, None
@@ -410,6 +456,47 @@ class App:
     async def check(self) -> list[Examined]:
         """Return what this app's code would do with every run that has not ended, without doing it."""
         return await examine_all(self._need_engine())
+
+    async def find_way(self, run_id: str, to: str, /) -> Way:
+        """Return what a rewind would undo and what forbids it, without doing it. Raises UnknownRun, UnknownBoundary."""
+        engine = self._need_engine()
+        full = await engine.store.resolve_id(run_id)
+        driven = (await engine.store.run(full)).owner is not None
+        return await rewinding.find_way(engine, full, to, driven=driven)
+
+    async def rewind(self, run_id: str, /, *, to: str, by: str, why: str) -> None:
+        """Take a run back to one of its boundaries: a worker undoes what was done since, newest first.
+
+        Raises NotReversible, with each reason, before anything is done; UnknownRun, UnknownBoundary.
+        """
+        way = await self.find_way(run_id, to)
+        if way.refused:
+            raise NotReversible(run_id, way.target.name, way.refused)
+        await self._operator().rewind(run_id, to=to, by=by, why=why)
+
+    async def fork(
+        self,
+        run_id: str,
+        /,
+        *,
+        by: str,
+        why: str,
+        at: str | None = None,
+        key: str | None = None,
+        authority: Authority | None = None,
+        budget: Cost | None = None,
+        deadline: Duration | datetime | None = None,
+    ) -> Handle[Any]:
+        """Make a new run that goes on from a boundary of another one, with the authority and the money given here.
+
+        Raises NotReversible, UnknownRun, UnknownBoundary, Damaged, StartConflict, InvalidValue.
+        """
+        until = _moment(deadline, self._need_engine().clock.now())
+        held = authority or Authority(by)
+        forked = await self._operator().fork(
+            run_id, at=at, by=by, why=why, authority=held, budget=budget, key=key, deadline=until
+        )
+        return self.handle(forked.run_id)
 
     # ------------------------------------------------------------ attached runs
 

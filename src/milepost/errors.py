@@ -326,6 +326,30 @@ class UnknownStep(MilepostError):
         self.why = why
 
 
+class UnknownBoundary(MilepostError):
+    """The run has no boundary of this name or number."""
+
+    code = "unknown_boundary"
+
+    def __init__(self, run_id: str, asked: str, known: Sequence[str]) -> None:
+        super().__init__(f"run {run_id} has no boundary {asked!r}; it has {', '.join(known)}, the oldest first")
+        self.run_id = run_id
+        self.asked = asked
+        self.known = tuple(known)
+
+
+class NotReversible(MilepostError):
+    """A run cannot go back to a boundary, or be forked there; `reasons` says why. Nothing was done."""
+
+    code = "not_reversible"
+
+    def __init__(self, run_id: str, boundary: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"run {run_id} cannot go on from boundary {boundary}, nothing was done: {'; '.join(reasons)}")
+        self.run_id = run_id
+        self.boundary = boundary
+        self.reasons = tuple(reasons)
+
+
 class UnknownApproval(MilepostError):
     """No approval with this id is waiting."""
 
@@ -357,6 +381,54 @@ class WrongStatus(MilepostError):
         )
         self.run_id = run_id
         self.status = status
+
+
+class Refused(MilepostError):
+    """What a person asked for is refused as things stand. Nothing was changed."""
+
+    code = "refused"
+
+
+class ExtraMissing(MilepostError):
+    """This needs a package that is not installed, because its extra was not asked for."""
+
+    code = "extra_missing"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} need the extra {extra!r}. Install it: pip install 'milepost[{extra}]'")
+        self.extra = extra
+
+
+class UnknownScope(MilepostError):
+    """What is to be stopped is no scope."""
+
+    code = "unknown_scope"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"{scope!r} is no scope. Write all, tool:NAME, workflow:NAME or tenant:NAME.")
+        self.scope = scope
+
+
+class NothingStopped(MilepostError):
+    """Nothing that can be thawed stands on the scope."""
+
+    code = "nothing_stopped"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"{scope} is neither frozen nor held by its breaker. See what is, with: milepost switches")
+        self.scope = scope
+
+
+class Stopped(MilepostError):
+    """A stop file stands beside the store: nothing starts until it is lifted."""
+
+    code = "stopped"
+
+    def __init__(self, place: str, by: str, why: str) -> None:
+        super().__init__(f"{place} was stopped by {by}: {why}. Lift it with: milepost stop --lift --why …")
+        self.place = place
+        self.by = by
+        self.why = why
 
 
 # ---------------------------------------------------------------- the store and the record

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from milepost.cli.settings import load_app
-from tests.cli.shop_floor import Shop, drive
+from tests.cli.shop_floor import Shop, drive_all
 
 PROGRAM = """
 import milepost as mp
@@ -79,7 +79,7 @@ def waiting(bare: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 def _drive(shop: Shop, name: str) -> None:
     """Drive every run under one deployment until all of them rest."""
-    asyncio.run(drive(load_app(name)))
+    asyncio.run(drive_all(load_app(name)))
 
 
 def run_of(shop: Shop, key: str) -> str:

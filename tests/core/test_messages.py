@@ -19,6 +19,7 @@ MESSAGES: list[m.AnyMessage] = [
     m.Retry(at=1, why="mended"),
     m.Recheck(at=1, by="worker-1"),
     m.Resume(at=1, by="ann", why="compatible now"),
+    m.Rewind(at=1, by="ann", to=2, why="the wrong customer"),
 ]
 
 

@@ -9,8 +9,11 @@ import apsw
 import pytest
 
 import milepost as mp
+from milepost.app import open_store
+from milepost.cli.opening import writing
 from milepost.core.policy import Answer, Request, Rule, Verdict
 from milepost.definitions.rules import Policy, PolicyFile, load
+from milepost.operations import keys, sealing
 from milepost.operations.inspection import Verified
 from milepost.stores.api import Query, Switch
 
@@ -89,6 +92,42 @@ def test_a_request_that_lands_after_its_bound_is_applied_twice_and_then_found(tm
     assert ledger == ["o-1", "o-1"]
     assert blocked.value.reason == "contradicted"
     assert [(switch.scope, switch.kind) for switch in asyncio.run(switches())] == [("tool:pay", "hold")]
+
+
+def test_a_run_that_was_given_an_outcome_is_not_told_when_it_is_undone(tmp_path: Path) -> None:
+    ledger: list[str] = []
+
+    @mp.tool(effect="keyed", key_ttl="24h", once="order")
+    async def pay(order: str) -> str:
+        ledger.append(f"pay {order}")
+        return order
+
+    @mp.tool(effect="keyed", key_ttl="24h")
+    async def pay_back(order: str) -> None:
+        ledger.append(f"pay back {order}")
+
+    pay.compensate(pay_back)
+
+    @mp.workflow(version="1", tools=[pay])
+    async def buy(run: mp.Run, _: int) -> str:
+        return await pay("o-1")
+
+    app = mp.App(f"sqlite:///{tmp_path}/undone.db", workflows=[buy])
+
+    async def undo() -> tuple[list[str], str]:
+        async with app:
+            one, other = [await app.start(buy, number, key=f"key-{number}") for number in (1, 2)]
+            await one.result(timeout="10s")
+            await other.result(timeout="10s")
+            await app.rewind(one.id, to="0", by="ann", why="the wrong order")
+            for _ in range(500):
+                if "rewound" in [line.name for line in await app.inspect.journal(one.id)]:
+                    break
+                await asyncio.sleep(0.01)
+            await one.result(timeout="10s")
+            return ledger, (await other.status()).status
+
+    assert asyncio.run(undo()) == (["pay o-1", "pay back o-1", "pay o-1"], "done")
 
 
 def test_a_changed_entry_is_noticed(finished: Path) -> None:
@@ -205,3 +244,52 @@ def test_what_a_segment_reads_by_itself_is_not_in_the_provenance(tmp_path: Path)
     mp.App(f"sqlite:///{tmp_path}/p.db", workflows=[desk], policy=str(policy)).run(desk)
 
     assert sent == ["write to mallory"]
+
+
+def sealed(place: Path, folder: Path) -> Path:
+    """Seal a store, elsewhere."""
+    keys.create("ada", folder)
+    seal = folder / "store.seal"
+
+    async def sealing_it() -> None:
+        store = open_store(f"sqlite:///{place}")
+        try:
+            await sealing.seal(store, writing(store), keys.read_private(folder / "ada.key"), seal, 1, "ada")
+        finally:
+            store.close()
+
+    asyncio.run(sealing_it())
+    return seal
+
+
+def test_with_a_seal_a_cut_tail_and_an_older_copy_are_refused(finished: Path, tmp_path: Path) -> None:
+    """Requirement 48."""
+    older = tmp_path / "older.db"
+    shutil.copy(finished, older)
+    seal = sealed(finished, tmp_path / "elsewhere")
+    app = mp.App(f"sqlite:///{finished}", workflows=[looking], seal=seal)
+    assert app.run(looking, 2, key="second") == 2
+
+    shutil.copy(finished, tmp_path / "good.db")
+    by_hand(
+        finished,
+        "DELETE FROM mp_journal WHERE run = 1 AND seq = (SELECT seq FROM mp_heads WHERE run = 1)",
+        "UPDATE mp_heads SET (row, seq, hash) = "
+        "(SELECT row, seq, hash FROM mp_journal WHERE run = 1 ORDER BY seq DESC) WHERE run = 1",
+    )
+    with pytest.raises(sealing.SealBroken, match="cut"):
+        app.run(looking, 3, key="third")
+
+    shutil.copy(older, finished)
+    with pytest.raises(sealing.RolledBack):
+        app.run(looking, 3, key="third")
+
+
+def test_what_was_added_after_the_seal_and_cut_again_is_not_noticed(finished: Path, tmp_path: Path) -> None:
+    seal = sealed(finished, tmp_path / "elsewhere")
+    shutil.copy(finished, tmp_path / "older.db")
+    app_at(finished).run(looking, 2, key="second")
+    shutil.copy(tmp_path / "older.db", finished)
+
+    app = mp.App(f"sqlite:///{finished}", workflows=[looking], seal=seal)
+    assert app.run(looking, 3, key="second") == 3

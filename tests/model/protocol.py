@@ -23,7 +23,7 @@ from tests.model.places import TICK, Flight, Held, Request, Row, State, Worker
 from tests.model.records import Record, Records
 from tests.model.rules import Rules, rests
 from tests.model.scenario import Scenario
-from tests.model.store import Store
+from tests.model.store import Store, woken
 
 Step = tuple[str, State]
 
@@ -307,7 +307,7 @@ class Protocol:
         if moved is not None or all(rests(row, state) for row in state.rows):
             return moved
         if state.switches:
-            return state._replace(switches=frozenset())
+            return woken(state, set(state.switches), state.now)._replace(switches=frozenset())
         moving = any(row.owner is not None or row.due is not None for row in state.rows)
         return self.tick(state) if moving else None
 
@@ -363,7 +363,8 @@ class Operator:
         if state.may("hold"):
             yield "the operator holds the tool", state.spend("hold")._replace(switches=frozenset({"tool:pay"}))
         if state.may("lift") and state.switches:
-            yield "the operator lifts the hold", state.spend("lift")._replace(switches=frozenset())
+            lifted = woken(state.spend("lift"), set(state.switches), state.now)
+            yield "the operator lifts the hold", lifted._replace(switches=frozenset())
 
     def _tell(self, state: State, run: int, verb: str, message: messages.Message) -> Step:
         body = messages.encode(message)

@@ -199,7 +199,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_what_it_holds(
     older = SqliteStore(str(path), create=True)
     store_id = older.id
     older.close()
-    added = Migration(len(opening.MIGRATIONS) + 1, "9_more", "CREATE TABLE mp_more (x INTEGER) STRICT", "a checksum")
+    added = Migration(len(opening.MIGRATIONS) + 1, "9999_more", "CREATE TABLE mp_more (x INTEGER) STRICT", "checksum 2")
     monkeypatch.setattr(opening, "MIGRATIONS", [*opening.MIGRATIONS, added])
 
     store = SqliteStore(str(path))
@@ -213,7 +213,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(path: Path, monkeypat
     SqliteStore(str(path), create=True).close()
     before = tables(path)
     sql = "CREATE TABLE mp_more (x INTEGER) STRICT; CREATE nonsense"
-    broken = Migration(len(opening.MIGRATIONS) + 1, "9_broken", sql, "a checksum")
+    broken = Migration(len(opening.MIGRATIONS) + 1, "9999_broken", sql, "checksum")
     with monkeypatch.context() as during:
         during.setattr(opening, "MIGRATIONS", [*opening.MIGRATIONS, broken])
         with pytest.raises(StoreError):

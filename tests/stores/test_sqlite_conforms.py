@@ -3,6 +3,9 @@
 from milepost.testing import store_conformance as conformance
 
 
+class TestBreakers(conformance.Breakers): ...
+
+
 class TestChunks(conformance.Chunks): ...
 
 
@@ -16,6 +19,9 @@ class TestInbox(conformance.Inbox): ...
 
 
 class TestJournal(conformance.Journal): ...
+
+
+class TestKeeping(conformance.Keeping): ...
 
 
 class TestKilling(conformance.Killing): ...
@@ -37,6 +43,9 @@ class TestSwitches(conformance.Switches): ...
 
 
 class TestTransactions(conformance.Transactions): ...
+
+
+class TestWaits(conformance.Waits): ...
 
 
 def test_no_part_of_the_suite_is_left_out() -> None:

@@ -24,6 +24,7 @@ from milepost.definitions.rules import PolicyFile, in_force
 from milepost.errors import StoreError
 from milepost.operations.inspection import Inspector
 from milepost.runtime import locks
+from milepost.stores import marks
 from milepost.stores.api import Query
 
 if TYPE_CHECKING:
@@ -143,5 +144,10 @@ async def _people(store: Store) -> list[Found]:
         findings[0] = Found("needs you", "note", f"{count}: {shown}", "milepost runs --needs-you")
     if switches:
         held = ", ".join(f"{switch.scope} ({switch.kind}: {switch.why})" for switch in switches)
-        findings.append(Found("stopped", "note", held, "a hold is lifted by resolving what caused it"))
+        todo = "milepost switches; a hold is lifted by resolving what caused it"
+        findings.append(Found("stopped", "note", held, todo))
+    halt = marks.read(store.place)
+    if halt is not None:
+        found = f"{halt.by}: {halt.why} ({marks.stop_path(store.place)})"
+        findings.append(Found("stop file", "note", found, "milepost stop --lift --why …"))
     return findings

@@ -38,6 +38,8 @@ OWN = {
         "tools": "milepost.cli.tools:tools",
         "journal": "milepost.cli.journal:journal",
         "effects": "milepost.cli.effects:effects",
+        "diff": "milepost.cli.diff:diff",
+        "switches": "milepost.cli.freeze:switches",
     },
     "Decide": {
         "resolve": "milepost.cli.verbs:resolve",
@@ -51,12 +53,24 @@ OWN = {
         "kill": "milepost.cli.verbs:kill",
         "retry": "milepost.cli.verbs:retry",
         "resume": "milepost.cli.resume:resume",
+        "rewind": "milepost.cli.rewind:rewind",
+        "fork": "milepost.cli.fork:fork",
+        "freeze": "milepost.cli.freeze:freeze",
+        "thaw": "milepost.cli.freeze:thaw",
+        "stop": "milepost.cli.stop:stop",
     },
     "Check": {
         "check": "milepost.cli.check:check",
         "verify": "milepost.cli.verify:verify",
         "doctor": "milepost.cli.doctor:doctor",
         "policy": "milepost.cli.policy:policy",
+    },
+    "Keep": {
+        "keys": "milepost.cli.keys:keys",
+        "seal": "milepost.cli.seal:seal",
+        "export": "milepost.cli.export:export",
+        "import": "milepost.cli.export:import_",
+        "prune": "milepost.cli.prune:prune",
     },
 }
 EPILOG = f"\b\nExit codes:\n{exits.table()}"

@@ -13,7 +13,7 @@ from milepost.cli.options import common
 from milepost.cli.printing import ago, compact, iso, note, plain, say, say_json, short
 from milepost.cli.settings import Settings
 from milepost.core import codec
-from milepost.core.decide import Decision, Enter, Migrate, Release, Rest, Settle
+from milepost.core.decide import Decision, Enter, GoBack, Migrate, Release, Rest, Settle
 from milepost.operations.inspection import Inspector
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ def from_decision(detail: RunDetail, decision: Decision) -> Plan:
             return Plan(
                 run, "settle", f"find out what became of {', '.join(settled)}", append, settled, None, sure=True
             )
+        case GoBack(to=to):
+            said = f"undo what was done since boundary {to}, newest first, and enter that boundary anew"
+            return Plan(run, "go back", said, append, [], None, sure=True)
         case Rest(reason=reason, until=until, ask=ask):
             said = f"rest: it waits for {reason}" + (f", {ago(until)}" if until else "") + (f". {ask}" if ask else "")
             return Plan(run, "rest", said, append, [], iso(until), sure=True)

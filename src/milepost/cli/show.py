@@ -54,6 +54,8 @@ def _json(detail: RunDetail) -> dict[str, Any]:
     return {
         **run_json(detail.row),
         "deadline": iso(detail.about.deadline),
+        "forked_from": detail.about.forked_from,
+        "goes_back_to": detail.goes_back_to,
         "cancel_asked_by": None if detail.cancel is None else detail.cancel[0],
         "finished_visits": detail.visits,
         "finished_steps": [{"path": path, "outcome": outcome} for path, outcome in detail.finished],
@@ -95,8 +97,12 @@ def _head(detail: RunDetail) -> None:
         _field("deadline", f"{moment(about.deadline)} UTC ({ago(about.deadline)})")
     if about.tags:
         _field("tags", ", ".join(f"{name}={value}" for name, value in about.tags.items()))
+    if detail.goes_back_to is not None:
+        _field("goes back", f"to its boundary {detail.goes_back_to}, undoing what it did since")
     if row.parent is not None:
         _field("parent", short(row.parent))
+    if about.forked_from is not None:
+        _field("fork of", f"{short(about.forked_from)}, from its boundary {about.forked_at}")
     if row.owner is not None:
         _field("worker", row.owner)
     _field("record", f"{row.seq} entries, epoch {row.epoch}")

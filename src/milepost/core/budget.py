@@ -81,3 +81,9 @@ class Ledger:
         for unit, amount in (held if spent is None else spent).items():
             if amount:
                 self.spent[unit] = self.spent.get(unit, NOTHING) + amount
+
+    def close(self) -> None:
+        """Lower the ceiling to what is spent and reserved, so that nothing more may be spent before a new grant."""
+        self.granted = dict(self.spent)
+        for cost in self.reserved.values():
+            self.grant(cost)

@@ -30,7 +30,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class About(msgspec.Struct, frozen=True, omit_defaults=True):
     """What stays true of a run: stored once as a chunk, named by digest at every boundary.
 
-    `input` holds a small input in place, `input_root` names the root chunk of a larger one.
+    `input` holds a small input in place, `input_root` names the root chunk of a larger one. A fork names the run it was
+    made from, and the boundary of that run by its visit.
     """
 
     workflow: str
@@ -45,6 +46,8 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
     parent_step: str | None = None
     attached: bool = False
     created_at: int = 0
+    forked_from: str | None = None
+    forked_at: int | None = None
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):
@@ -92,11 +95,25 @@ class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str = ""
 
 
+class Undo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One effect that a rewind takes back: where it stands, its result, and the tool `with_` that gets the result."""
+
+    visit: int
+    step: str
+    path: str
+    tool: str
+    with_: str
+    result: msgspec.Raw
+    once: str | None = None
+
+
 class RunCreated(Entry, frozen=True, tag="run_created.1"):
-    """A run began; its first boundary stands in the same entry."""
+    """A run began; its first boundary stands in the same entry. Of a fork: by whom, and why."""
 
     boundary: Boundary
     run: str
+    by: str = ""
+    why: str = ""
 
 
 class Claimed(Entry, frozen=True, tag="claimed.1"):
@@ -386,6 +403,25 @@ class Checkpointed(Entry, frozen=True, tag="checkpointed.1"):
     boundary: Boundary
 
 
+class RewindAsked(Entry, frozen=True, tag="rewind_asked.1"):
+    """A person takes the run back to the boundary of visit `to`: from here on it only undoes, in the order given."""
+
+    to: int
+    by: str
+    boundary: Boundary
+    undo: tuple[Undo, ...] = ()
+    why: str = ""
+
+
+class Rewound(Entry, frozen=True, tag="rewound.1"):
+    """Everything was undone: the boundary of visit `to` stands again, as a new one. What is behind it stays written."""
+
+    to: int
+    by: str
+    boundary: Boundary
+    why: str = ""
+
+
 class SegmentFailed(Entry, frozen=True, tag="segment_failed.1"):
     """A segment raised and will be entered again at `retry_at`; its finished steps stay finished."""
 
@@ -432,41 +468,14 @@ class RunDone(Entry, frozen=True, tag="run_done.1"):
     result_root: str | None = None
 
 
+BOUNDARIES = RunCreated | Checkpointed | Rewound | RunDone
+"""The entries that hold a boundary."""
+
 RunEntry = (
-    RunCreated
-    | Claimed
-    | EffectPlanned
-    | EffectStarted
-    | EffectConfirmed
-    | EffectFailed
-    | AttemptSettled
-    | EffectUnknown
-    | AttemptQuieted
-    | FindingRecorded
-    | PersonNeeded
-    | Contradicted
-    | CredentialUsed
-    | ReadReturned
-    | ReadFailed
-    | ReadCancelled
-    | ValueRecorded
-    | SleepStarted
-    | SleepEnded
-    | SignalAwaited
-    | SignalSent
-    | SignalReceived
-    | ChildStarted
-    | ChildEnded
-    | ChildAwaited
-    | ApprovalAsked
-    | ApprovalAnswered
-    | Widened
-    | CancelAsked
-    | MessageRefused
-    | Checkpointed
-    | SegmentFailed
-    | Retried
-    | RunParked
-    | RunStopped
-    | RunDone
-)
+    RunCreated | Claimed | EffectPlanned | EffectStarted | EffectConfirmed | EffectFailed | AttemptSettled
+    | EffectUnknown | AttemptQuieted | FindingRecorded | PersonNeeded | Contradicted | CredentialUsed | ReadReturned
+    | ReadFailed | ReadCancelled | ValueRecorded | SleepStarted | SleepEnded | SignalAwaited | SignalSent
+    | SignalReceived | ChildStarted | ChildEnded | ChildAwaited | ApprovalAsked | ApprovalAnswered | Widened
+    | CancelAsked | MessageRefused | Checkpointed | RewindAsked | Rewound | SegmentFailed | Retried | RunParked
+    | RunStopped | RunDone
+)  # fmt: skip

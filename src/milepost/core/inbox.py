@@ -70,8 +70,8 @@ def _retry(state: RunState, message: m.Retry, now: int) -> list[e.Entry]:
 
 
 def may_retry(status: str, code: str) -> bool:
-    """Say whether a segment failed: it raised, or its completion condition did not hold."""
-    return status == "failed" or (status == "blocked" and code == "condition_failed")
+    """Say whether what failed may be tried anew: a segment, its completion condition, or undoing an effect."""
+    return status == "failed" or (status == "blocked" and code in {"condition_failed", "not_undone"})
 
 
 def _resume(state: RunState, message: m.Resume, now: int) -> list[e.Entry]:
@@ -225,4 +225,4 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Retry: _retry,
     m.Recheck: _recheck,
     m.Resume: _resume,
-}
+}  # m.Rewind is decided on the whole record and on today's tools: see runtime/rewinding.py

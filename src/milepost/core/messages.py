@@ -105,7 +105,14 @@ class Resume(Message, frozen=True, tag="resume.1"):
     why: str = ""
 
 
-AnyMessage = Send | Cancel | Grant | Revoke | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume
+class Rewind(Message, frozen=True, tag="rewind.1"):
+    """Undo what happened since the boundary of visit `to`, and go on from there."""
+
+    to: int
+    why: str = ""
+
+
+AnyMessage = Send | Cancel | Grant | Revoke | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume | Rewind
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from milepost.core import awaiting, limits
 from milepost.core import code_entries as c
 from milepost.core import entries as e
 from milepost.core import limit_entries as n
-from milepost.core import limits
 from milepost.core.approval import Approval
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
 from milepost.core.pools import settles
-from milepost.core.steps import ChildStart, ChildWait, Effect, Read, Receive, Sleep, Step, Value
+from milepost.core.steps import Effect, Read, Step
 from milepost.errors import Damaged
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from milepost.core.authority import Granted
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
+IMPORTED = "imported"
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class RunState:
     heard: tuple[str, ...] = ()
     child_results: dict[str, e.ChildEnded] = field(default_factory=dict)
     cancel: tuple[str, str] | None = None
+    rewind: e.RewindAsked | None = None
     segment_attempt: int = 0
     generation: int = 0
     retry_at: int | None = None
@@ -144,6 +146,28 @@ def _checkpointed(s: RunState, entry: e.Checkpointed) -> None:
     s.child_results = {child: ended for child, ended in results.items() if child in s.children}
     if s.status in {"ready", "parked"}:
         s.status = "running"
+
+
+def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
+    # The segment is left as it is: what it planned is void, and what failed in it is kept against late evidence.
+    failed = [
+        e.Marker(effect.path, "failed", effect.digest, msgspec.Raw(msgspec.json.encode(effect.why)))
+        for effect in s.effects()
+        if effect.outcome == "failed"
+    ]
+    s.finished = (*s.finished, *failed)
+    s.steps, s.approvals = {}, {}
+    s.ledger = Ledger(s.ledger.granted, s.ledger.spent)
+    s.generation += 1  # a compensation that failed in an earlier try is another effect now
+    s.status, s.code, s.why, s.cancel = "ready", "", "", None
+    s.result, s.result_root = None, None
+    s.segment_attempt, s.retry_at = 0, None
+    s.rewind = entry
+
+
+def _rewound(s: RunState, entry: e.Rewound) -> None:
+    _boundary(s, entry.boundary)
+    s.status, s.rewind = "ready", None
 
 
 def _claimed(s: RunState, entry: e.Claimed) -> None:
@@ -308,55 +332,6 @@ def _read_cancelled(s: RunState, entry: e.ReadCancelled) -> None:
     s.steps[entry.step] = Read(entry.path, entry.tool, entry.digest, "cancelled")
 
 
-def _value(s: RunState, entry: e.ValueRecorded) -> None:
-    s.steps[entry.step] = Value(entry.kind, entry.value)
-
-
-def _sleep(s: RunState, entry: e.SleepStarted) -> None:
-    s.steps[entry.step] = Sleep(entry.until)
-
-
-def _slept(s: RunState, entry: e.SleepEnded) -> None:
-    sleep = s.steps.get(entry.step)
-    if type(sleep) is not Sleep:
-        raise Damaged(s.run, f"an entry ends sleep {entry.step}, which is not recorded")
-    sleep.ended = True
-
-
-def _awaited(s: RunState, entry: e.SignalAwaited) -> None:
-    s.steps[entry.step] = Receive(entry.name, entry.until)
-
-
-def _sent(s: RunState, entry: e.SignalSent) -> None:
-    s.signals.append(entry.signal)
-
-
-def _received(s: RunState, entry: e.SignalReceived) -> None:
-    receive = s.steps.get(entry.step)
-    if type(receive) is not Receive:
-        raise Damaged(s.run, f"an entry ends wait {entry.step}, which is not recorded")
-    receive.taken, receive.id, receive.value = True, entry.id, entry.value
-    if entry.id is not None:
-        taken = [i for i, signal in enumerate(s.signals) if (signal.name, signal.id) == (entry.name, entry.id)]
-        if not taken:
-            raise Damaged(s.run, f"an entry takes signal {entry.name} {entry.id}, which was never sent or is taken")
-        del s.signals[taken[0]]
-
-
-def _child_started(s: RunState, entry: e.ChildStarted) -> None:
-    s.steps[entry.step] = ChildStart(entry.child, entry.workflow, entry.digest)
-    s.children[entry.child] = "running"
-
-
-def _child_ended(s: RunState, entry: e.ChildEnded) -> None:
-    s.children[entry.child] = entry.status
-    s.child_results[entry.child] = entry
-
-
-def _child_awaited(s: RunState, entry: e.ChildAwaited) -> None:
-    s.steps[entry.step] = ChildWait(entry.child)
-
-
 def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
     s.approvals[entry.id] = Approval(entry.id, entry.step, entry.tool_version, entry.digest, entry.at)
 
@@ -424,13 +399,21 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.status, s.code, s.why = entry.status, entry.code, entry.why
     s.epoch = max(s.epoch, entry.epoch)
     s.refused_digest = entry.manifest
+    if s.ended:
+        s.rewind = None  # what was undone stays undone; the rest may be asked for again
     if entry.status != "blocked":
         limits.release(s)
-    if entry.status == "killed":
+    if entry.status == "killed" or entry.code == IMPORTED:
         for effect in s.effects():
             if effect.outcome == "started":
                 effect.outcome = change(effect.outcome, "lose")
-                effect.why = "the run was killed while it was in flight"
+                effect.why = (
+                    f"the run was {'killed' if entry.status == 'killed' else 'exported'} while it was in flight"
+                )
+    if entry.code == IMPORTED:
+        # Where it came from, the run may have gone on: what was said and granted there was used there, or is void here.
+        s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
+        s.ledger.close()
 
 
 def _done(s: RunState, entry: e.RunDone) -> None:
@@ -455,15 +438,15 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ReadReturned: _read_returned,
     e.ReadFailed: _read_failed,
     e.ReadCancelled: _read_cancelled,
-    e.ValueRecorded: _value,
-    e.SleepStarted: _sleep,
-    e.SleepEnded: _slept,
-    e.SignalAwaited: _awaited,
-    e.SignalSent: _sent,
-    e.SignalReceived: _received,
-    e.ChildStarted: _child_started,
-    e.ChildEnded: _child_ended,
-    e.ChildAwaited: _child_awaited,
+    e.ValueRecorded: awaiting.value,
+    e.SleepStarted: awaiting.sleep,
+    e.SleepEnded: awaiting.slept,
+    e.SignalAwaited: awaiting.awaited,
+    e.SignalSent: awaiting.sent,
+    e.SignalReceived: awaiting.received,
+    e.ChildStarted: awaiting.child_started,
+    e.ChildEnded: awaiting.child_ended,
+    e.ChildAwaited: awaiting.child_awaited,
     e.ApprovalAsked: _asked,
     e.ApprovalAnswered: _answered,
     e.Widened: limits.widened,
@@ -471,6 +454,8 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     n.Overspent: limits.overspent,
     e.CancelAsked: _cancel_asked,
     e.Checkpointed: _checkpointed,
+    e.RewindAsked: _rewind_asked,
+    e.Rewound: _rewound,
     e.SegmentFailed: _segment_failed,
     e.Retried: _retried,
     c.Resumed: _resumed,

@@ -298,6 +298,12 @@ class Tool(Generic[P, R_co]):
         )  # fmt: skip
 
 
+def with_compensations(tools: Mapping[str, Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
+    """Return listed tools and what undoes them. To list a tool is to list its compensation, for undoing alone."""
+    undo = {tool.compensation.name: tool.compensation for tool in tools.values() if tool.compensation is not None}
+    return {**undo, **tools}
+
+
 class _Decorator(Protocol):
     @overload
     def __call__(self, fn: Callable[Concatenate[Tx, P], R], /) -> Tool[P, R]: ...

@@ -12,7 +12,7 @@ from milepost.core.chain import verify
 if TYPE_CHECKING:
     from milepost.stores.api import Store
 
-BOUNDARIES = (b'{"entry":"run_created.', b'{"entry":"checkpointed.', b'{"entry":"run_done.')
+BOUNDARIES = (b'{"entry":"run_created.', b'{"entry":"checkpointed.', b'{"entry":"rewound.', b'{"entry":"run_done.')
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ async def checkpoints(store: Store, run_id: str, most: int = 10) -> Checkpoints:
     """Return the `most` latest checkpoints of a run, from its verified journal. Raises UnknownRun, Damaged."""
     genesis, stored, head = await store.chain(run_id)
     verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
-    found = [one for one in stored if one.body.startswith(BOUNDARIES)]
+    found = [one for one in stored if one.plain.startswith(BOUNDARIES)]
     views: list[CheckpointView] = []
     known: set[str] = set()
     before = None
     for one in found[-most - 1 :]:
-        entry = codec.decode(one.body)
-        if not isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+        entry = codec.decode(one.plain)
+        if not isinstance(entry, e.BOUNDARIES):
             continue
         boundary = entry.boundary
         sizes = await _sizes(store, run_id, boundary)

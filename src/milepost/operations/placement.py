@@ -100,7 +100,7 @@ async def visits_of(store: Store, run_id: str) -> list[Visit]:
     """Return every visit of a run's segments, from its verified journal. Raises UnknownRun, Damaged."""
     genesis, stored, head = await store.chain(run_id)
     verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
-    return read_visits(codec.decode(one.body) for one in stored)
+    return read_visits(codec.decode(one.plain) for one in stored)
 
 
 def read_visits(entries: Iterable[e.Entry]) -> list[Visit]:
@@ -108,7 +108,7 @@ def read_visits(entries: Iterable[e.Entry]) -> list[Visit]:
     visits: list[Visit] = []
     seen: set[str] = set()
     for entry in entries:
-        if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+        if isinstance(entry, e.BOUNDARIES):
             state = (entry.boundary.state_root or "").encode() or bytes(entry.boundary.state)
             if visits:
                 visits[-1].left_with = state

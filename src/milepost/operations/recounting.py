@@ -13,11 +13,15 @@ from milepost.core import codec
 from milepost.core.entries import EffectStarted
 from milepost.core.pools import EVER, RESERVES, SETTLES, Books, Row, pools_of
 from milepost.core.state import RunState
-from milepost.core.store_entries import CeilingSet
+from milepost.core.store_entries import CeilingSet, RunImported
+from milepost.errors import UnknownRun
 
 if TYPE_CHECKING:
     from milepost.core.entries import Entry
     from milepost.stores.api import Store
+
+
+SYSTEM = "system"
 
 
 async def recount(store: Store) -> list[str]:
@@ -55,11 +59,12 @@ async def counted(store: Store) -> Books | None:
     Raises Damaged for entries that do not follow from each other.
     """
     books = Books()
+    brought = await _brought(store)
     states: dict[str, RunState] = {}
     charged: dict[str, tuple[str, ...]] = {}
     last = 0
     while written := await store.written(last):
-        for row, run_id, body in written:
+        for row, run_id, seq, body in written:
             if row != last + 1:
                 return None
             last = row
@@ -70,10 +75,21 @@ async def counted(store: Store) -> Books | None:
                 states[run_id] = RunState(run_id)
                 about = await store.run(run_id)
                 charged[run_id] = pools_of(about.tenant, about.principal)
-            _charge(books, states[run_id], charged[run_id], entry)
+            if seq > brought.get(run_id, 0):
+                _charge(books, states[run_id], charged[run_id], entry)
             states[run_id].apply(entry)
     books.held = {of: rows for of, rows in books.held.items() if rows}
     return books
+
+
+async def _brought(store: Store) -> dict[str, int]:
+    """Return up to which entry runs were imported: what they spent elsewhere is not charged here."""
+    try:
+        _, stored, _ = await store.chain(SYSTEM)
+    except UnknownRun:
+        return {}
+    entries = [codec.decode(one.body) for one in stored]
+    return {entry.run: entry.seq for entry in entries if isinstance(entry, RunImported)}
 
 
 def _charge(books: Books, state: RunState, pools: tuple[str, ...], entry: Entry) -> None:

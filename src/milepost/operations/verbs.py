@@ -19,11 +19,14 @@ from milepost.core.inbox import may_retry
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
 from milepost.errors import UnknownApproval, UnknownStep, WrongStatus
-from milepost.operations import budgets
-from milepost.stores.api import Deliver, Kill, Killed, Post
+from milepost.operations import budgets, history, switches
+from milepost.stores import marks
+from milepost.stores.api import Deliver, Kill, Killed, Post, Thrown
 
 if TYPE_CHECKING:
+    from milepost.core.authority import Authority
     from milepost.core.pools import Per
+    from milepost.operations.history import Back, Forked
     from milepost.stores.api import Store
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
@@ -68,6 +71,8 @@ class Operator:
             return Post(parent, f"child:{run_id}:killed", m.encode(ended), now)
 
         killed: Killed = await self._write(Kill(run_id, why, now, entry, tell))
+        for worker in killed.owners:
+            marks.ask_to_let_go(self._store.place, worker)
         if not killed.runs:
             raise WrongStatus(run_id, (await self._store.run(run_id)).status, "not ended")
         return killed.unknown
@@ -161,6 +166,31 @@ class Operator:
         if row.status != "blocked":
             raise WrongStatus(run_id, row.status, "blocked")
         await self._deliver(run_id, _fresh("resume"), m.Resume(at=self._now(), by=by, why=why))
+
+    async def rewind(self, run_id: str, *, to: str, by: str, why: str) -> Back:
+        """Ask a run to go back to a boundary; see `operations.history.rewind`."""
+        return await history.rewind(self._store, self._write, self._now(), run_id, to=to, by=by, why=why)
+
+    async def fork(
+        self, run_id: str, *, at: str | None, by: str, why: str, authority: Authority, **given: Any
+    ) -> Forked:
+        """Make a new run that goes on from a boundary of another one; see `operations.history.fork`."""
+        now = self._now()
+        return await history.fork(
+            self._store, self._write, now, run_id, at=at, by=by, why=why, authority=authority, **given
+        )
+
+    async def freeze(self, scope: str, *, by: str, why: str) -> None:
+        """Let nothing start under `all`, `tool:NAME`, `workflow:NAME` or `tenant:NAME`. Raises UnknownScope."""
+        await switches.freeze(self._write, scope, by=by, why=why, now=self._now())
+
+    async def thaw(self, scope: str, *, by: str, why: str, held: bool = False) -> Thrown:
+        """Set a scope free, and reset a tool's breaker; `held` lifts holds too. Raises UnknownScope, NothingStopped."""
+        return await switches.thaw(self._write, scope, by=by, why=why, now=self._now(), held=held)
+
+    async def lift_stop(self, stood: marks.Stop | None, *, by: str, why: str) -> int:
+        """Write down that a stop file is lifted, and thaw everything; return how much thawed. Raises NothingStopped."""
+        return await switches.lift_stop(self._write, stood, by=by, why=why, now=self._now())
 
     async def _answer(self, approval_id: str, *, approved: bool, by: str, why: str) -> None:
         found = await self._store.approvals(approval_id)

@@ -31,8 +31,8 @@ def make_boundary(
     """Return the boundary after the current visit; chunks that it names are added to `chunks`."""
     s = session.state
     left = s.segment or finished or ""
-    visits = {**s.visits, left: s.visits.get(left, 0) + 1} if left else dict(s.visits)
-    about = _about(session, chunks)
+    visits = _visits(session, left)
+    about = _place_about(session, chunks)
     digest, manifest = session.engine.manifest_chunk(session.workflow)
     if digest != s.manifest_digest:
         chunks[digest] = manifest
@@ -71,7 +71,7 @@ def migrated_boundary(
     if s.generation:  # what failed and was given up had keys here: another visit has other keys
         visits[segment] = visits.get(segment, 0) + 1
     return e.Boundary(
-        about=_about(session, chunks),
+        about=_place_about(session, chunks),
         manifest=digest,
         visit=s.visit + 1,
         segment=segment,
@@ -86,13 +86,45 @@ def migrated_boundary(
         overspent=s.overspent,
         signals=tuple(s.signals),
         children=dict(s.children),
+        heard=heard(s),
         cancel=s.cancel,
         epoch=s.epoch,
         owner=s.owner,
     )
 
 
-def _about(session: Session, chunks: dict[str, bytes]) -> str:
+def made_again(session: Session, chunks: dict[str, bytes], target: e.Boundary) -> e.Boundary:
+    """Return the boundary after the current visit that goes on where an earlier one stood.
+
+    From the earlier one come the segment, its state and what had finished before it, under the manifest that the state
+    was written with. What permits or limits is the run's of now. What failed since is kept, against late evidence.
+    """
+    s = session.state
+    failed = tuple(marker for marker in s.finished if marker.outcome == "failed" and marker not in target.finished)
+    return msgspec.structs.replace(
+        target,
+        about=_place_about(session, chunks),
+        visit=s.visit + 1,
+        finished=(*target.finished, *failed),
+        visits=_visits(session, s.segment or ""),
+        heard=heard(s),
+        granted=s.ledger.granted,
+        spent=s.ledger.spent,
+        overspent=s.overspent,
+        signals=tuple(s.signals),
+        children=dict(s.children),
+        cancel=s.cancel,
+        epoch=s.epoch,
+        owner=s.owner,
+    )
+
+
+def _visits(session: Session, left: str) -> dict[str, int]:
+    visits = session.state.visits
+    return {**visits, left: visits.get(left, 0) + 1} if left else dict(visits)
+
+
+def _place_about(session: Session, chunks: dict[str, bytes]) -> str:
     """Return the digest of what is true of the run, with the scopes that were granted and without those revoked."""
     s, about = session.state, session.about
     held = s.held(about.authority) if s.scopes or s.revoked else about.authority

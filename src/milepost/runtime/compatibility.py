@@ -86,6 +86,12 @@ async def _verdict(engine: Engine, session: Session) -> Compatibility:
         why = f"workflow {session.about.workflow!r} is not registered by the code that runs now"
         return Compatibility(blocks=(why,))
     digest, data = engine.manifest_chunk(workflow)
+    if state.rewind is not None:  # what matters is where it goes on, and a migration may lead on from there
+        target = state.rewind.boundary
+        at = await recorded(session, target.manifest)
+        today, promises = _manifest.decode(data), starting.promises_of(workflow, session.tools)
+        found = compare(at, today, promises, segment=target.segment)
+        return msgspec.structs.replace(found, migrates=())
     inside = half_done(state)
     if digest == state.manifest_digest and (digest == state.code_digest or not inside):
         return EQUAL

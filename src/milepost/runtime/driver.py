@@ -21,11 +21,11 @@ import msgspec
 
 from milepost.core import codec, messages
 from milepost.core import entries as e
-from milepost.core.decide import Enter, Migrate, Release, Rest, Settle, decide, recover
+from milepost.core.decide import Enter, GoBack, Migrate, Release, Rest, Settle, decide, recover
 from milepost.core.inbox import journal
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
-from milepost.runtime import boundaries, compatibility, ruling
+from milepost.runtime import boundaries, compatibility, rewinding, ruling
 from milepost.runtime.session import LINGER_MS, Session
 from milepost.stores.api import Claim, Status
 
@@ -97,8 +97,7 @@ async def _block_defect(session: Session, error: Exception) -> None:
 
 async def _block_unread(engine: Engine, head: Head, error: Exception) -> None:
     """Leave a run that cannot be read where a person sees it, and claimed by nobody."""
-    from_store = isinstance(error, StoreFailed)
-    if from_store:
+    if isinstance(error, StoreFailed | EpochLost):
         return
     now = engine.clock.now()
     status = Status("blocked", now, "person", None, f"milepost verify {head.run_id}", engine.why(error))
@@ -113,6 +112,8 @@ async def _block_unread(engine: Engine, head: Head, error: Exception) -> None:
 async def load(engine: Engine, head: Head) -> Session:
     """Rebuild a claimed run from its record."""
     tail = await engine.store.tail(head.run_id)
+    if tail.head.epoch != head.epoch:
+        raise EpochLost(head.run_id, head.epoch)  # killed, or taken, in the moment since: that is no damage
     session = await read(engine, tail)
     if tail.head.hash != head.hash:
         raise Damaged(head.run_id, "its head moved while it was being claimed")
@@ -131,9 +132,9 @@ async def read(engine: Engine, tail: Tail) -> Session:
     """Verify a tail and fold it, without owning the run: what `plan` and `load` share."""
     run_id = tail.head.run_id
     engine.verify_tail(tail)
-    entries = [codec.decode(stored.body) for stored in tail.entries]
+    entries = [codec.decode(stored.plain) for stored in tail.entries]
     first = entries[0]
-    if not isinstance(first, e.RunCreated | e.Checkpointed | e.RunDone):
+    if not isinstance(first, e.BOUNDARIES):
         raise Damaged(run_id, "its latest boundary is no boundary", seq=tail.entries[0].seq)
     if isinstance(first, e.RunCreated) and first.run != run_id:
         raise Damaged(run_id, f"it is the record of run {first.run}")
@@ -150,8 +151,11 @@ async def drive(session: Session, segments: int | None) -> int | None:
     """Work on a loaded run until it rests or ends; return when it is due again."""
     written = 0
     try:
-        await take_inbox(session)  # what arrives later, the worker brings
+        await take_inbox(session, at_rest=True)  # what arrives later, the worker brings
         while True:
+            if session.returning:
+                session.returning = False
+                await take_inbox(session, at_rest=True)
             world = session.world()
             session.late = world.deadline is not None and world.now >= world.deadline
             decision = decide(session.state, world)
@@ -175,6 +179,8 @@ async def drive(session: Session, segments: int | None) -> int | None:
                         await compatibility.migrate(session, versions)
                     except compatibility.MigrationFailed as failed:
                         return await boundaries.refuse_migration(session, str(failed))
+                case GoBack():
+                    await rewinding.go_back(session)
                 case Settle():
                     if not await settle_all(session):
                         held = ruling.resting(session)
@@ -191,8 +197,11 @@ async def drive(session: Session, segments: int | None) -> int | None:
         return rested.due
 
 
-async def take_inbox(session: Session) -> None:
-    """Turn what is in the inbox into entries, in the transaction that marks it taken."""
+async def take_inbox(session: Session, *, at_rest: bool = False) -> None:
+    """Turn what is in the inbox into entries, in the transaction that marks it taken.
+
+    `at_rest` says that the run's own driver asks, while nothing of the run is under way.
+    """
     waiting = await session.engine.store.inbox(session.run_id)
     for id_, body in waiting:
         if id_ in session.taken:
@@ -203,6 +212,13 @@ async def take_inbox(session: Session) -> None:
         except msgspec.DecodeError as error:
             refused = e.MessageRefused(at=session.engine.clock.now(), kind="unreadable", why=str(error))
             session.put(refused, taken=[id_])
+            continue
+        if isinstance(message, messages.Rewind):
+            if not await rewinding.take(session, id_, message, at_rest=at_rest):
+                session.taken.discard(id_)
+                return  # it is asked again when nothing is under way; what came later waits behind it
+            if at_rest:
+                await compatibility.judge(session.engine, session)
             continue
         entries = boundaries.unfit(session, message)
         message, chunks = boundaries.stowed(session, message)

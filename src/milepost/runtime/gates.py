@@ -25,8 +25,9 @@ from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
-from milepost.runtime import pools, ruling, starting
+from milepost.runtime import pools, ruling, starting, waits
 from milepost.runtime.projections import approval_row
+from milepost.stores.waits import once_scope
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
     from milepost.stores.api import OnceTaken, SwitchedOff
     from milepost.stores.pools import PoolShort
 
-POLL_MS = 2_000  # beyond what a segment lingers for, so that a run which polls is unloaded
+
+class CredentialChanged(NotSent):
+    """A resend would use another secret than the first attempt: nothing was sent, and no provider is to blame."""
+
+    code = "credential_changed"
 
 
 class WorkFailed(MilepostError):
@@ -226,11 +231,11 @@ async def wait_unknown(branch: Branch, step: ToolStep, effect: Effect) -> None:
 
 
 async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff) -> None:
-    """Rest while a switch stands; a hold is lifted by resolving what caused it."""
-    session, switch = branch.session, refusal.switch
-    waiting = Waiting("person" if switch.kind == "hold" else "switch", None, f"{switch.scope}: {switch.why}")
-    plan(session, step, effect, waiting)
-    await _poll(branch, step, waiting)
+    """Record that the effect is not started, and rest while a switch stands."""
+    if waits.opened_since(branch.session, step.tool, refusal.switch):
+        return  # it is due for a probe already: this call may be it
+    plan(branch.session, step, effect, waits.waiting_for(branch.session, step.tool, refusal.switch))
+    await waits.wait_switch(branch, step, refusal.switch)
 
 
 async def wait_pool(branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort) -> None:
@@ -253,21 +258,10 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
         stored = msgspec.Raw(row.result or b"null")
         result, chunks = session.stow(await starting.value_of(session.engine, row.run_id, stored))
         confirmed = e.EffectConfirmed(at=now, step=step.id, attempt=0, result=result, by="once", why=first, spent={})
-        session.put(confirmed, once_settled=(), chunks=chunks)
+        session.put(confirmed, once_settled=session.undone(step.id), chunks=chunks)
     else:
-        await _poll(branch, step, Waiting("unknown", None, ""))
-
-
-async def _poll(branch: Branch, step: ToolStep, waiting: Waiting) -> None:
-    """Rest until it is time to look again: whatever else of the run changes does not tell what others hold."""
-    session = branch.session
-    due = session.engine.clock.now() + POLL_MS
-    session.polls[step.id] = due
-    try:
-        while session.engine.clock.now() < due:
-            await session.parked(step.id, waiting, branch.idle)
-    finally:
-        session.polls.pop(step.id, None)
+        value = step.tool.once_of(step.bound) or ""
+        await waits.wait_once(branch, step, once_scope(session.tenant, step.tool.name, value))
 
 
 def earlier_unsettled(effect: Effect, number: int) -> bool:
@@ -314,7 +308,7 @@ def secrets_of(session: Session, step: str | None) -> Callable[[str], str]:
             session.engine.before_bytes(session, used)
         elif known != mark:
             why = f"secret {name!r} changed since the first attempt; a resend must use the same credential"
-            raise NotSent(why)
+            raise CredentialChanged(why)
         return value
 
     return read

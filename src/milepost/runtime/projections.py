@@ -10,6 +10,7 @@ from milepost.stores.api import ApprovalRow, EffectRow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from milepost.core.state import RunState
     from milepost.core.steps import Effect
     from milepost.stores.api import Append
 
@@ -27,6 +28,11 @@ def merge(into: Append, append: Append) -> None:
         into.spent = [*into.spent, *append.spent]
     if append.overspent:
         into.overspent = append.overspent
+    if append.tried:
+        if type(into.tried) is list:
+            into.tried.extend(append.tried)
+        else:
+            into.tried = [*into.tried, *append.tried]
     if append.chunks:
         into.chunks = {**(into.chunks or {}), **append.chunks}
 
@@ -57,7 +63,13 @@ def _row(effect: Effect) -> EffectRow:
 
 
 # What ends a visit or a run, or begins the visit anew: what failed before it is not tried again under the same key.
-LEAVING = frozenset({e.Checkpointed, e.RunDone, e.RunStopped, e.SegmentFailed, e.Retried})
+LEAVING = frozenset({e.Checkpointed, e.RewindAsked, e.RunDone, e.RunStopped, e.SegmentFailed, e.Retried})
+
+
+def left(state: RunState, entry: e.Entry) -> list[EffectRow]:
+    """Return the rows that go when an entry leaves a segment half-way: what it planned is not begun any more."""
+    return [EffectRow(effect.step, None) for effect in state.effects()] if type(entry) is e.RewindAsked else []
+
 
 ROWS: dict[type[e.Entry], Callable[[Effect], EffectRow]] = dict.fromkeys(
     (

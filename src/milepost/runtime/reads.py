@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
 from milepost.errors import Denied, InvalidValue, Rejected, StepFailed, Waiting
-from milepost.runtime import gates, ruling
+from milepost.runtime import gates, ruling, waits
 from milepost.runtime.attempts import attempt_call, call_for
 
 if TYPE_CHECKING:
+    from milepost.core.breaker import Event
     from milepost.core.steps import Read
     from milepost.runtime.branch import Branch, ToolStep
     from milepost.runtime.session import Session
@@ -37,23 +38,27 @@ async def read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
         if not await _may(branch, step, attempt):
             record = session.state.steps.get(step.id)  # type: ignore[assignment]
             continue
+        if session.engine.halted or session.engine.stops.now():
+            await waits.before_read(branch, step, attempt)
+        said = (session, tool, step.id, attempt)
         try:
             value = await attempt_call(session, step, call_for(session, step, "", attempt))
             data = tool.result.write(value)
         except asyncio.CancelledError:
             if not session.unloading:
-                session.put(_read_entry(e.ReadCancelled, session, step))
+                session.put(_read_entry(e.ReadCancelled, session, step), tried=waits.says_nothing(*said))
             raise
         except InvalidValue as error:
-            _read_failed(session, step, attempt, error, final=True)
+            _read_failed(session, step, attempt, error, final=True, tried=waits.answered(*said))
         except Rejected as error:
-            _read_failed(session, step, attempt, error, final=True)
+            _read_failed(session, step, attempt, error, final=True, tried=waits.says_nothing(*said))
         except Exception as error:  # noqa: BLE001  in a read whatever is raised is a failure, retried as declared
-            _read_failed(session, step, attempt, error, final=False)
+            _read_failed(session, step, attempt, error, final=False, tried=waits.raised(*said, error))
         else:
             raw, chunks = session.stow(data)
             by = {"rule": step.verdict.rule, "policy": step.verdict.policy}
-            session.put(_read_entry(e.ReadReturned, session, step, result=raw, **by), chunks=chunks)
+            returned = _read_entry(e.ReadReturned, session, step, result=raw, **by)
+            session.put(returned, chunks=chunks, tried=waits.answered(*said))
             return tool.result.read(data)
         record = session.state.steps[step.id]  # type: ignore[assignment]
 
@@ -79,11 +84,13 @@ def _read_entry(kind: Any, session: Session, step: ToolStep, **more: Any) -> Any
     return kind(at=now, step=step.id, path=step.path, tool=step.tool.name, digest=step.bound.digest, **more)
 
 
-def _read_failed(session: Session, step: ToolStep, attempt: int, error: Exception, *, final: bool) -> None:
+def _read_failed(
+    session: Session, step: ToolStep, attempt: int, error: Exception, *, final: bool, tried: tuple[Event, ...]
+) -> None:
     why = session.engine.why(error)
     delay = None if final else gates.retry_delay(session, step.tool, attempt, error)
     retry_at = None if delay is None else session.engine.clock.now() + delay
-    session.put(_read_entry(e.ReadFailed, session, step, attempt=attempt, why=why, retry_at=retry_at))
+    session.put(_read_entry(e.ReadFailed, session, step, attempt=attempt, why=why, retry_at=retry_at), tried=tried)
 
 
 async def _wait_to_be_cancelled(session: Session) -> None:

@@ -8,7 +8,7 @@ follows from it. An exception in a reconciler is *still unknown*: it says nothin
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
@@ -20,16 +20,15 @@ from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.call import Finding
 from milepost.errors import EpochLost, InvalidArguments, InvalidValue, MilepostError, RunBlocked
-from milepost.runtime import effects, gates, ruling
+from milepost.runtime import effects, gates, ruling, waits
 from milepost.runtime.attempts import attempt_call, call_for
-from milepost.stores.api import Status, Switch, SwitchedOff
+from milepost.stores.api import Status, SwitchedOff
 
 if TYPE_CHECKING:
     from milepost.definitions.arguments import Bound
     from milepost.definitions.tools import Reconciler, Tool
     from milepost.runtime.session import Session
 
-SWITCH_POLL_MS = 2_000
 EVIDENCE_CHARS = 2_000
 
 
@@ -161,13 +160,20 @@ async def _resend(session: Session, effect: Effect) -> bool:
     undo = gates.before_start(session, effect.step)
     lease, lapses = engine.lease_for(asking.tool.timeout_ms), engine.lapses
     try:
-        await session.durable(entry, scopes=gates.scopes(session, asking.tool), lease=lease)
-    except SwitchedOff:
+        await session.durable(
+            entry,
+            scopes=gates.scopes(session, asking.tool),
+            probe=waits.probe(session, asking.tool, effect.step, number),
+            lease=lease,
+        )
+    except SwitchedOff as refusal:
         undo()
-        session.polls[effect.step] = now + SWITCH_POLL_MS
+        if waits.opened_since(session, asking.tool, refusal.switch):
+            return True
+        waits.later(session, asking.tool, effect.step, refusal.switch)
         return False
     engine.leased(lease)
-    session.polls.pop(effect.step, None)
+    waits.no_more(session, effect.step)
     await effects.send(session, asking, effect, number, lapses=lapses)
     return True
 
@@ -202,7 +208,8 @@ async def _question(
         return Finding("still_unknown"), session.engine.why(error)
     if not isinstance(finding, Finding):
         return Finding("still_unknown"), f"the reconciler returned {type(finding).__name__}, not a Finding"
-    return finding, finding.why
+    clean = session.engine.redactor.clean(finding.why)
+    return replace(finding, why=clean), clean
 
 
 def _record(
@@ -251,7 +258,7 @@ def _conflict(session: Session, effect: Effect, noted: e.FindingRecorded, now: i
         contradicted(session, effect, noted.evidence or "found more than once")
         return
     needed = e.PersonNeeded(at=now, step=effect.step, why=f"conflict: {noted.evidence}")
-    session.put(noted, needed, holds=[Switch(f"tool:{effect.tool}", "hold", why, session.run_id, now)])
+    session.put(noted, needed, holds=[waits.hold(session.run_id, effect.path, effect.tool, why, now)])
 
 
 def contradicted(session: Session, effect: Effect, evidence: str) -> None:
@@ -264,5 +271,5 @@ def contradicted(session: Session, effect: Effect, evidence: str) -> None:
         ask = f"milepost resolve {session.run_id} {effect.path} --happened VALUE --why …"
         status = Status("blocked", now, "person", None, ask, f"contradicted: {effect.path}: {evidence}")
     why = f"contradicted at {effect.path} of run {session.run_id}: {evidence}"
-    session.put(*entries, status=status, holds=[Switch(f"tool:{effect.tool}", "hold", why, session.run_id, now)])
+    session.put(*entries, status=status, holds=[waits.hold(session.run_id, effect.path, effect.tool, why, now)])
     session.stop(RunBlocked(session.run_id, "contradicted", evidence))

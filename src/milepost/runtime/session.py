@@ -20,15 +20,18 @@ from milepost.core import codec, messages
 from milepost.core import entries as e
 from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
+from milepost.core.history import UNDOING, undoing
 from milepost.core.limit_entries import Overspent
 from milepost.core.manifest import EQUAL
 from milepost.core.outcome import Resend
 from milepost.core.pools import SETTLES, pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
+from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
 from milepost.runtime import pools, ruling
-from milepost.runtime.projections import LEAVING, ROWS, merge
+from milepost.runtime.projections import LEAVING, ROWS, left, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
+from milepost.stores.waits import Awaited
 
 if TYPE_CHECKING:
     from milepost.core.state import RunState
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 
 LINGER_MS = 1_000
 TURNS = 8
-MERGEABLE = frozenset({"boundary", "chunks"})
+MERGEABLE = frozenset({"boundary", "chunks", "tried"})
 BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
 
@@ -68,8 +71,9 @@ class Session:
         self.state = state
         self.about = about
         self.workflow = workflow
-        self.tools = tools
-        self.facts = {name: tool.facts for name, tool in tools.items()}
+        self.listed = tools
+        self.tools = with_compensations(tools)
+        self.facts = {name: tool.facts for name, tool in self.tools.items()}
         self.run_id = head.run_id
         self.attached = about.attached
         self.tenant = about.authority.tenant or ""
@@ -78,6 +82,7 @@ class Session:
         self.dropped: Exception | None = None
         self.fatal: Exception | None = None
         self.draining = False
+        self.returning = False  # a rewind waits for it: nothing new may start until it was looked at
         self.late = False  # the driver has seen that the deadline passed: nothing happens at it any more
         self.unloading = False
         self.inflight = 0
@@ -95,6 +100,8 @@ class Session:
         self.waits: dict[str, Waiting] = {}
         self.polls: dict[str, int] = {}
         self.held: dict[str, tuple[int, Waiting]] = {}  # see runtime/ruling.py
+        self.stopped: dict[str, Awaited] = {}  # by step, what it rests on
+        self.rests_on: tuple[Awaited, ...] = ()  # what all of it rested on when it began to unload
         self._parked: set[asyncio.Future[None]] = set()
         self._waking: set[asyncio.Future[None]] = set()
         self._open: Append | None = None
@@ -167,7 +174,7 @@ class Session:
         """Whether nothing new may start: the run was cancelled, is out of time, or its worker is leaving."""
         deadline = self.about.deadline
         late = deadline is not None and self.engine.clock.now() >= deadline
-        return self.draining or self.state.cancel is not None or late
+        return self.draining or self.returning or self.state.cancel is not None or late
 
     def _append(self, entries: tuple[e.Entry, ...], beside: dict[str, Any]) -> Append:
         if self.dropped is not None:
@@ -185,6 +192,7 @@ class Session:
                 spent.extend(pools.settling(self, entry))
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
+                rows.extend(left(state, entry))
             state.apply(entry)
             if type(entry) is Overspent:
                 overspent = dict(state.overspent)
@@ -195,6 +203,8 @@ class Session:
                     rows.append(row(effect))
                     if effect.once is not None and effect.final:
                         settled.extend(self._settle_once(effect))
+                    if effect.outcome == "confirmed" and state.rewind is not None:
+                        settled.extend(self.undone(effect.step))
         at = entries[0].at if entries else self.engine.clock.now()
         if beside.get("work") is not None:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
@@ -208,6 +218,17 @@ class Session:
             result = None if effect.result is None else bytes(effect.result)
             return [OnceSettled(self.tenant, effect.tool, value, "confirmed", result, effect.step)]
         return [OnceSettled(self.tenant, effect.tool, value, None, None, effect.step)]
+
+    def undone(self, step: str) -> list[OnceSettled]:
+        """Return the identity that a confirmed compensation sets free: that of what it undoes."""
+        asked = self.state.rewind
+        if asked is None or not step.startswith(UNDOING):
+            return []
+        return [
+            OnceSettled(self.tenant, undo.tool, undo.once, None, None, undo.step)
+            for undo in asked.undo
+            if undo.once is not None and undoing(undo.visit, undo.step) == step
+        ]
 
     def _let_go(self, entry: e.Entry) -> list[OnceSettled]:
         """Return the identities that an entry sets free: of effects that failed, and that it leaves behind for good."""
@@ -444,6 +465,7 @@ class Session:
 
     def rest(self) -> Waiting:
         """Return what the whole run waits for: what needs a person first, then what comes soonest."""
+        self.rests_on = tuple(self.stopped.values())
         world = self.world()
         unknown = [(effect, move_for(effect, world)) for effect in self.state.unsettled()]
         waits = list(self.waits.values())

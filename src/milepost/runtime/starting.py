@@ -133,9 +133,9 @@ def put_chunk(chunks: dict[str, bytes], data: bytes) -> str:
 async def ended(engine: Engine, run_id: str) -> msgspec.Raw:
     """Return the result of a run that is done, as it stands in its record; null for any other."""
     tail = await engine.store.tail(run_id)
-    last = codec.decode(tail.entries[-1].body)
+    last = codec.decode(tail.entries[-1].plain)
     for stored in reversed(tail.entries):
-        last = codec.decode(stored.body)
+        last = codec.decode(stored.plain)
         if isinstance(last, e.RunDone):
             return last.result
     return msgspec.Raw(b"null")
@@ -167,7 +167,7 @@ async def result_bytes(engine: Engine, run_id: str) -> bytes:
     """Return the bytes of a run's result. Raises Damaged where the run says it is done and no result is recorded."""
     tail = await engine.store.tail(run_id)
     engine.verify_tail(tail)
-    state = fold(run_id, (codec.decode(stored.body) for stored in tail.entries))
+    state = fold(run_id, (codec.decode(stored.plain) for stored in tail.entries))
     if state.status != "done":
         raise Damaged(run_id, f"its row says done, its record says {state.status}")
     return await value_of(engine, run_id, state.result)

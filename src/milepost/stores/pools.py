@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Protocol
 
 import msgspec
 
@@ -76,3 +77,23 @@ class PoolRows:
 
     spent: dict[Row, Decimal]
     held: dict[tuple[str, str], dict[Row, Decimal]]
+
+
+class PoolReads(Protocol):
+    """What a store answers about shared budgets."""
+
+    async def pools(self, day: int) -> list[PoolRow]:
+        """Return every ceiling with what is spent and reserved of it; of this UTC day, where it is per day."""
+        ...
+
+    async def pool_rows(self) -> PoolRows:
+        """Return the rows of the shared pools."""
+        ...
+
+    async def overspent(self) -> dict[str, dict[str, Decimal]]:
+        """Return by run id what runs have spent above their reservations, per unit."""
+        ...
+
+    async def written(self, after: int) -> list[tuple[int, str, int, bytes]]:
+        """Return entries of all runs behind a row, as (row, run id, number, bytes), in the order of writing."""
+        ...

@@ -287,6 +287,6 @@ class Pools:
         await subject.write(append(head, b"one"), append(other, b"two"), ceiling(usd=1), append(head, b"three"))
 
         written = await subject.store.written(last)
-        assert [(run, body[:9]) for _, run, body in written] == [
+        assert [(run, body[:9]) for _, run, _, body in written] == [
             ("a1", b"one"), ("a2", b"two"), (SYSTEM, b'{"entry":'), ("a1", b"three"),
         ]  # fmt: skip
