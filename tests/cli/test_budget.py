@@ -159,3 +159,18 @@ def test_books_that_say_something_else_than_the_journals_are_damage(shop: Shop, 
     result = shop.milepost("verify")
     assert result.exit_code == 1
     assert "DAMAGED  the shared budgets: " in result.stdout
+
+
+def test_books_are_not_held_against_journals_that_were_pruned_and_a_new_run_inherits_nothing(shop: Shop) -> None:
+    shop.ok("budget", "set", "total", "usd=100", "--why", "the trial")
+    run = shop.start("splurging")
+    shop.ok("grant", run, "--budget", "usd=5")
+    shop.drive()
+
+    shop.ok("prune", "--before", "0s", "--why", "old")
+    fresh = shop.start("buy", "one")
+
+    assert shop.read("verify")["budgets"] == []
+    assert shop.read("budget")["overspent"] == {}
+    assert [row["overspent"] for row in shop.read("runs") if row["run"] == fresh] == [{}]
+    assert [pool["spent"] for pool in shop.read("budget")["pools"]] == ["5"]

@@ -123,6 +123,16 @@ def test_a_try_of_a_costed_read_that_raised_is_settled_by_itself() -> None:
     assert (state.ledger.spent, state.ledger.reserved, state.ledger.since) == (say.usd(2), {}, {})
 
 
+def test_a_read_that_was_lost_and_is_given_up_may_have_been_charged() -> None:
+    for effect, spent in (("read", say.usd(2)), ("keyed", {})):
+        state = say.run(say.started(effect=effect, reserve=say.usd(2)), say.lost(), granted=say.usd(5))
+        given_up = say.failed(reason="absent", final=True)
+
+        assert settles(state, given_up) == [Settling(say.STEP, spent, 0)]
+        state.apply(given_up)
+        assert state.ledger.spent == spent
+
+
 def test_what_costs_nothing_settles_nothing() -> None:
     state = say.run(say.started())
 

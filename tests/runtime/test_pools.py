@@ -485,3 +485,41 @@ async def test_revoking_says_where_the_worker_has_not_taken_it_yet(
     stage.write("UPDATE mp_runs SET owner = 'a worker that does not answer' WHERE id = ?", handle.id)
     async with stage.app(flow).client() as app:
         assert await revoke(app, handle.id, "shop:buy") is False
+
+
+# ---------------------------------------------------------------- taken back, and from elsewhere
+
+
+async def test_a_rewind_brings_back_neither_money_nor_scopes(stage: Stage, shop: Shop) -> None:
+    """Requirement 49. Requirement 83. What was spent stays spent, what was revoked stays revoked; reservations go."""
+    undone: list[str] = []
+
+    @mp.tool(name="unbuy", effect="keyed", key_ttl="24h")
+    async def unbuy(what: str) -> None:
+        undone.append(what)
+
+    tool = shop.tool(scopes=["shop:buy"], retry=mp.Retry(3, first="1h"))
+    tool.compensate(unbuy)
+    flow = mp.Workflow("flow", version="1", input=int, result=str, tools=[tool])
+
+    @flow.segment
+    async def first(run: mp.Run, n: int) -> mp.Next[str]:
+        return mp.go(second, n)
+
+    @flow.segment
+    async def second(run: mp.Run, n: int) -> mp.Next[str]:
+        await tool("a")
+        return mp.done(await tool("late"))
+
+    async with stage.app(flow) as app:
+        await limit(app, usd=10)
+        handle = await app.start(flow, 1, budget={"usd": 2}, authority=mp.Authority("bot", scopes=["shop:buy"]))
+        await parked(handle, "time")
+        assert await stands(app) == {"total ever": ("1", "1")}
+        assert await revoke(app, handle.id, "shop:buy", usd=1)
+        await app.rewind(handle.id, to="second", by="ann", why="again")
+        await parked(handle, "authority")
+        assert undone == ["a sold"]
+        assert await stands(app) == {"total ever": ("1", "0")}
+        detail = await app.inspect.detail(handle.id)
+        assert (detail.scopes, detail.granted, detail.spent) == ((), {"usd": "1"}, {"usd": "1"})

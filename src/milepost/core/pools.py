@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from milepost.core import entries as e
 from milepost.core.code_entries import Resumed
+from milepost.core.steps import Effect
 
 if TYPE_CHECKING:
     from milepost.core.budget import Amounts
@@ -121,7 +122,17 @@ def _confirmed(state: RunState, entry: e.EffectConfirmed) -> list[Settling]:
 def _failed(state: RunState, entry: e.EffectFailed) -> list[Settling]:
     if not settles(entry):
         return []
-    return _settled(state, entry.step, entry.spent or {}, entry.at)
+    return _settled(state, entry.step, failed_for(state, entry), entry.at)
+
+
+def failed_for(state: RunState, entry: e.EffectFailed) -> Amounts | None:
+    """Return what a failure that is not applied yet has cost: None for all that was reserved.
+
+    What failed for certain cost nothing, where it does not say otherwise; a read that was lost may have been charged.
+    """
+    effect = state.steps.get(entry.step)
+    lost = type(effect) is Effect and effect.effect == "read" and effect.outcome == "unknown"
+    return entry.spent if entry.spent is not None or lost else {}
 
 
 def settles(entry: e.EffectFailed) -> bool:
@@ -156,6 +167,8 @@ SETTLES: dict[type[e.Entry], Callable[[RunState, Any], list[Settling]]] = {
     e.EffectConfirmed: _confirmed,
     e.EffectFailed: _failed,
     e.Checkpointed: _left,
+    e.RewindAsked: _left,
+    e.Rewound: _left,
     e.RunDone: _left,
     e.RunStopped: _left,
     e.SegmentFailed: _left,

@@ -18,7 +18,7 @@ from milepost.core import limit_entries as n
 from milepost.core.approval import Approval
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
-from milepost.core.pools import settles
+from milepost.core.pools import failed_for, settles
 from milepost.core.steps import Effect, Read, Step
 from milepost.errors import Damaged
 
@@ -248,6 +248,7 @@ def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
 
 def _failed(s: RunState, entry: e.EffectFailed) -> None:
     effect = _effect(s, entry.step)
+    spent = failed_for(s, entry)
     effect.outcome = change(effect.outcome, "fail", final=effect.final)
     effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
     effect.retry_at, effect.by = entry.retry_at, entry.by
@@ -259,7 +260,7 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
             attempt.settled = entry.reason  # type: ignore[assignment]  # where an attempt is open it is one of these
         attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
     if settles(entry):
-        s.ledger.settle(entry.step, entry.spent or {})
+        s.ledger.settle(entry.step, spent)
 
 
 def _attempt_settled(s: RunState, entry: e.AttemptSettled) -> None:
