@@ -69,6 +69,27 @@ async def pay(order: str) -> str:
 pay.compensate(mail)
 
 
+@mp.tool(effect="keyed", key_ttl="24h", cost={"usd": 1})
+async def splurge(call: mp.Call) -> str:
+    call.spent(usd=5)
+    return "gone"
+
+
+@mp.tool(cost={"usd": 7})
+async def gamble() -> str:
+    raise RuntimeError("the line dropped")
+
+
+@mp.workflow(version="1", tools=[gamble])
+async def gambling(run: mp.Run) -> str:
+    return await gamble()
+
+
+@mp.workflow(version="1", tools=[splurge])
+async def splurging(run: mp.Run) -> str:
+    return await splurge()
+
+
 @mp.workflow(version="1", tools=[charge])
 async def buy(run: mp.Run, order: str) -> str:
     return await charge(order, 500)
@@ -133,6 +154,6 @@ async def second(run: mp.Run, order: str) -> mp.Next[str]:
 
 app = mp.App(
     "sqlite:///shop.db",
-    workflows=[buy, faxing, mailing, paying, listening, sleeping, failing, family, staged],
+    workflows=[buy, faxing, mailing, paying, splurging, gambling, listening, sleeping, failing, family, staged],
     lease=os.environ.get("SHOP_LEASE", "30s"),
 )

@@ -18,7 +18,7 @@ HEAVY = ["apsw", "msgspec", "asyncio", "rich", "sqlite3", "milepost.app", "milep
 NAMES = {
     "init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approve", "deny", "grant",
     "send", "cancel", "kill", "retry", "resume", "rewind", "fork", "check", "tools", "diff", "verify", "doctor",
-    "policy", "keys", "seal", "export", "import", "prune", "freeze", "thaw", "stop", "switches",
+    "policy", "keys", "seal", "export", "import", "prune", "freeze", "thaw", "stop", "switches", "revoke", "budget",
 }
 # fmt: on
 

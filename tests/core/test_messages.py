@@ -11,6 +11,7 @@ MESSAGES: list[m.AnyMessage] = [
     m.Send(at=1, by="ann", id="s1", name="go", value=msgspec.Raw(b'{"a":[1]}')),
     m.Cancel(at=1, why="x"),
     m.Grant(at=1, scopes=("a",), budget={"usd": Decimal("1.50")}, why="ok"),
+    m.Revoke(at=1, by="ann", scopes=("a",), ceilings={"usd": Decimal(5)}, why="too much"),
     m.Answer(at=1, approval="ap-1", approved=False, why="no"),
     m.Resolve(at=1, path="pay/charge#1", answer="happened", why="saw it", value=msgspec.Raw(b'"r"')),
     m.Evidence(at=1, visit=2, step=":0", path="p", attempt=3, saw="returned", value=msgspec.Raw(b"7"), why="late"),

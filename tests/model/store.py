@@ -11,7 +11,7 @@ from milepost.core import append as rules
 from milepost.core import codec
 from milepost.core import entries as e
 from milepost.errors import IllegalOutcome
-from milepost.stores.api import once_scope
+from milepost.stores.waits import once_scope
 from tests.model.desk import TOOL, Put
 from tests.model.explorer import Violation
 from tests.model.places import Claimed, Row, State

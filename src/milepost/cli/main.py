@@ -46,6 +46,8 @@ OWN = {
         "approve": "milepost.cli.verbs:approve",
         "deny": "milepost.cli.verbs:deny",
         "grant": "milepost.cli.verbs:grant",
+        "revoke": "milepost.cli.revoke:revoke",
+        "budget": "milepost.cli.budget:budget",
         "send": "milepost.cli.verbs:send",
         "cancel": "milepost.cli.verbs:cancel",
         "kill": "milepost.cli.verbs:kill",

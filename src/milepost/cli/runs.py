@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from milepost.cli.budget import say_overspent
 from milepost.cli.code_asked import asked, changed, say_changes, say_stranded
 from milepost.cli.describing import named, run_json, waits_for
 from milepost.cli.opening import opened, wait_for
@@ -47,9 +48,12 @@ def runs(
         found = wait_for(Inspector(store_).runs(query))
         rows, more = found[:limit], len(found) > limit
         changes = wait_for(changed(store_, rows))
+        over = wait_for(store_.overspent())
+        over = {row.id: over[row.id] for row in rows if row.id in over}
     code = asked(settings, rows)
     if as_json:
-        say_json([{**run_json(row), "changes": changes.get(row.id, ()), "code": code.get(row.id)} for row in rows])
+        shown = [{**run_json(row), "changes": changes.get(row.id, ()), "code": code.get(row.id)} for row in rows]
+        say_json([{**run, "overspent": over.get(run["run"], {})} for run in shown])
         return
     if not rows:
         say(
@@ -67,6 +71,7 @@ def runs(
         heading("To do")
         for row in to_do:
             say(f"  {short(row.id)}  {plain(row.ask)}")
+    say_overspent(over)
     say_changes(changes)
     say_stranded(code)
     if more:

@@ -70,6 +70,7 @@ def _json(detail: RunDetail) -> dict[str, Any]:
             "expires_at": iso(authority.expires_at),
         },
         "budget": {"granted": detail.granted, "spent": detail.spent, "reserved": detail.reserved},
+        "overspent": detail.overspent,
         "children": detail.children,
         "manifest": detail.manifest,
         "code": code_json(detail),
@@ -160,7 +161,7 @@ def _doubt(effect: EffectView) -> None:
 
 def _limits(detail: RunDetail) -> None:
     authority = detail.about.authority
-    if authority.principal or detail.scopes or detail.granted:
+    if authority.principal or detail.scopes or detail.granted or detail.overspent:
         heading("Authority and budget")
         _field("for", authority.principal + (f" of {authority.tenant}" if authority.tenant else ""))
         _field("scopes", ", ".join(detail.scopes) or "none")
@@ -169,6 +170,8 @@ def _limits(detail: RunDetail) -> None:
         for unit, granted in detail.granted.items():
             spent, reserved = detail.spent.get(unit, "0"), detail.reserved.get(unit, "0")
             _field(unit, f"{granted} granted, {spent} spent, {reserved} reserved")
+        for unit, amount in detail.overspent.items():
+            _field("OVERSPENT", f"{amount} {unit} more than was reserved")
     if detail.approvals:
         heading("Approvals")
         rows = [

@@ -16,6 +16,7 @@ from milepost.cli.printing import iso, moment, note, plain, say, say_json
 from milepost.cli.settings import Settings
 from milepost.errors import UnknownRun
 from milepost.operations.inspection import Inspector
+from milepost.operations.recounting import recount
 from milepost.stores.api import Check, Query
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def verify(
     run: str | None, seal: Path | None, trust: Path | None, store: str | None, app: str | None,
     *, every: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Check every hash, entry and chunk of one run, or of all.
+    """Check every hash, entry and chunk of one run, or of all; of all, also shared budgets against the journals.
 
     Ends with code 1 where anything is damaged or differs from the seal, and names the run and the entry.
     """
@@ -49,8 +50,10 @@ def verify(
     with opened(Settings(store, app).url) as store_:
         compared = None if seal is None else wait_for(_compare(store_, seal, trust))
         found, pages = wait_for(_one(store_, run) if run is not None else _all(store_))
-    damaged = [one for one in found if one.damage is not None]
-    sound = not damaged and pages.ok and (compared is None or not compared.differences)
+        damaged = [one for one in found if one.damage is not None]
+        readable = not damaged and not any(one.hidden for one in found)
+        budgets = wait_for(recount(store_)) if run is None and readable else []
+    sound = not damaged and not budgets and pages.ok and (compared is None or not compared.differences)
     if as_json:
         runs = [
             {
@@ -64,8 +67,10 @@ def verify(
             for one in found
         ]
         told = {} if compared is None else {"seal": _told(compared, trusted=trust is not None)}
-        say_json({"sound": sound, "pages": pages.found, "runs": runs, **told})
+        say_json({"sound": sound, "pages": pages.found, "runs": runs, "budgets": budgets, **told})
     else:
+        for differs in budgets:
+            click.secho(f"DAMAGED  the shared budgets: {plain(differs)}", fg="red")
         _say(found, damaged, pages)
         if compared is not None:
             _say_compared(compared, trusted=trust is not None)

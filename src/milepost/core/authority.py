@@ -61,6 +61,10 @@ class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return this authority with further scopes."""
         return msgspec.structs.replace(self, scopes=tuple(sorted({*self.scopes, *scopes})))
 
+    def narrowed(self, scopes: Iterable[str]) -> Granted:
+        """Return this authority without these scopes."""
+        return msgspec.structs.replace(self, scopes=tuple(sorted(set(self.scopes).difference(scopes))))
+
 
 def missing_scopes(authority: Granted, needed: Iterable[str], now: int) -> tuple[str, ...]:
     """Return the scopes that are needed and not held; all of them once the authority has expired."""

@@ -86,6 +86,7 @@ class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     visits: dict[str, int] = {}
     granted: Amounts = {}
     spent: Amounts = {}
+    overspent: Amounts = {}
     signals: tuple[Signal, ...] = ()
     children: dict[str, str] = {}
     heard: tuple[str, ...] = ()

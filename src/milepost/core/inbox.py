@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.code_entries import Resumed
+from milepost.core.limit_entries import Narrowed
 from milepost.core.steps import Effect
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def _cancel(state: RunState, message: m.Cancel, now: int) -> list[e.Entry]:
 
 def _grant(_: RunState, message: m.Grant, now: int) -> list[e.Entry]:
     return [e.Widened(at=now, by=message.by, scopes=message.scopes, budget=message.budget, why=message.why)]
+
+
+def _revoke(_: RunState, message: m.Revoke, now: int) -> list[e.Entry]:
+    narrowed = Narrowed(at=now, by=message.by, scopes=message.scopes, ceilings=message.ceilings, why=message.why)
+    return [narrowed]
 
 
 def _child(state: RunState, message: m.Child, now: int) -> list[e.Entry]:
@@ -211,6 +217,7 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Send: _send,
     m.Cancel: _cancel,
     m.Grant: _grant,
+    m.Revoke: _revoke,
     m.Answer: _answer,
     m.Resolve: _resolve,
     m.Evidence: _evidence,

@@ -40,6 +40,14 @@ class Grant(Message, frozen=True, tag="grant.1"):
     why: str = ""
 
 
+class Revoke(Message, frozen=True, tag="revoke.1"):
+    """Take scopes from the run, or lower what it was granted to these ceilings."""
+
+    scopes: tuple[str, ...] = ()
+    ceilings: dict[str, Decimal] = {}
+    why: str = ""
+
+
 class Answer(Message, frozen=True, tag="answer.1"):
     """A verdict on an approval."""
 
@@ -104,7 +112,7 @@ class Rewind(Message, frozen=True, tag="rewind.1"):
     why: str = ""
 
 
-AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume | Rewind
+AnyMessage = Send | Cancel | Grant | Revoke | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume | Rewind
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 

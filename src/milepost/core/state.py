@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from milepost.core import awaiting, limits
 from milepost.core import code_entries as c
 from milepost.core import entries as e
+from milepost.core import limit_entries as n
 from milepost.core.approval import Approval
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
-from milepost.core.steps import ChildStart, ChildWait, Effect, Read, Receive, Sleep, Step, Value
+from milepost.core.pools import failed_for, settles
+from milepost.core.steps import Effect, Read, Step
 from milepost.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from milepost.core.authority import Granted
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
 IMPORTED = "imported"
@@ -50,7 +55,9 @@ class RunState:
     finished_root: str | None = None
     steps: dict[str, Step] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    overspent: e.Amounts = field(default_factory=dict)
     scopes: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
     approvals: dict[str, Approval] = field(default_factory=dict)
     signals: list[e.Signal] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
@@ -74,6 +81,10 @@ class RunState:
     def ended(self) -> bool:
         """Whether the run will start nothing more by itself."""
         return self.status in ENDED
+
+    def held(self, authority: Granted) -> Granted:
+        """Return the authority that the run has by now, where this is what its latest boundary says."""
+        return authority.widened(self.scopes).narrowed(self.revoked)
 
     def effects(self) -> Iterable[Effect]:
         """Yield the effects of the current visit, in the order they were recorded."""
@@ -113,6 +124,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.steps = {}
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
+    s.overspent = dict(boundary.overspent)
     s.signals = list(boundary.signals)
     s.children = dict(boundary.children)
     s.heard = boundary.heard
@@ -212,7 +224,7 @@ def _started(s: RunState, entry: e.EffectStarted) -> None:
     effect.retry_at = None
     if entry.reserve:
         s.ledger.settle(entry.step, None)  # a lost attempt of a costed read may have been charged: it is booked in full
-        s.ledger.reserve(entry.step, entry.reserve)
+        s.ledger.reserve(entry.step, entry.reserve, entry.at)
     if entry.approval is not None:
         effect.approval = entry.approval
         _approval(s, entry.approval).verdict = "used"
@@ -236,6 +248,7 @@ def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
 
 def _failed(s: RunState, entry: e.EffectFailed) -> None:
     effect = _effect(s, entry.step)
+    spent = failed_for(s, entry)
     effect.outcome = change(effect.outcome, "fail", final=effect.final)
     effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
     effect.retry_at, effect.by = entry.retry_at, entry.by
@@ -246,8 +259,8 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
         if not attempt.settled:
             attempt.settled = entry.reason  # type: ignore[assignment]  # where an attempt is open it is one of these
         attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
-    if entry.final:
-        s.ledger.settle(entry.step, entry.spent or {})
+    if settles(entry):
+        s.ledger.settle(entry.step, spent)
 
 
 def _attempt_settled(s: RunState, entry: e.AttemptSettled) -> None:
@@ -320,55 +333,6 @@ def _read_cancelled(s: RunState, entry: e.ReadCancelled) -> None:
     s.steps[entry.step] = Read(entry.path, entry.tool, entry.digest, "cancelled")
 
 
-def _value(s: RunState, entry: e.ValueRecorded) -> None:
-    s.steps[entry.step] = Value(entry.kind, entry.value)
-
-
-def _sleep(s: RunState, entry: e.SleepStarted) -> None:
-    s.steps[entry.step] = Sleep(entry.until)
-
-
-def _slept(s: RunState, entry: e.SleepEnded) -> None:
-    sleep = s.steps.get(entry.step)
-    if type(sleep) is not Sleep:
-        raise Damaged(s.run, f"an entry ends sleep {entry.step}, which is not recorded")
-    sleep.ended = True
-
-
-def _awaited(s: RunState, entry: e.SignalAwaited) -> None:
-    s.steps[entry.step] = Receive(entry.name, entry.until)
-
-
-def _sent(s: RunState, entry: e.SignalSent) -> None:
-    s.signals.append(entry.signal)
-
-
-def _received(s: RunState, entry: e.SignalReceived) -> None:
-    receive = s.steps.get(entry.step)
-    if type(receive) is not Receive:
-        raise Damaged(s.run, f"an entry ends wait {entry.step}, which is not recorded")
-    receive.taken, receive.id, receive.value = True, entry.id, entry.value
-    if entry.id is not None:
-        taken = [i for i, signal in enumerate(s.signals) if (signal.name, signal.id) == (entry.name, entry.id)]
-        if not taken:
-            raise Damaged(s.run, f"an entry takes signal {entry.name} {entry.id}, which was never sent or is taken")
-        del s.signals[taken[0]]
-
-
-def _child_started(s: RunState, entry: e.ChildStarted) -> None:
-    s.steps[entry.step] = ChildStart(entry.child, entry.workflow, entry.digest)
-    s.children[entry.child] = "running"
-
-
-def _child_ended(s: RunState, entry: e.ChildEnded) -> None:
-    s.children[entry.child] = entry.status
-    s.child_results[entry.child] = entry
-
-
-def _child_awaited(s: RunState, entry: e.ChildAwaited) -> None:
-    s.steps[entry.step] = ChildWait(entry.child)
-
-
 def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
     s.approvals[entry.id] = Approval(entry.id, entry.step, entry.tool_version, entry.digest, entry.at)
 
@@ -379,11 +343,6 @@ def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
     approval.by, approval.why = entry.by, entry.why
 
 
-def _widened(s: RunState, entry: e.Widened) -> None:
-    s.scopes = tuple(sorted({*s.scopes, *entry.scopes}))
-    s.ledger.grant(entry.budget)
-
-
 def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
     s.cancel = s.cancel or (entry.by, entry.why)
 
@@ -391,6 +350,7 @@ def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
 def _reopen_failed(s: RunState) -> None:
     # What failed did not happen, so the segment may ask for it again, or for something else: a new effect, a new key.
     s.generation += 1
+    limits.release(s)
     for step, record in list(s.steps.items()):
         failed_effect = type(record) is Effect and record.outcome == "failed" and not record.contradicted
         failed_read = type(record) is Read and record.status in {"failed", "retrying"}
@@ -415,6 +375,7 @@ def _retried(s: RunState, _: e.Retried) -> None:
 
 
 def _resumed(s: RunState, entry: c.Resumed) -> None:
+    limits.release(s)
     if s.code == "condition_failed":  # its segment has ended, and did not hold: only entering it anew can change that
         s.segment_attempt, s.retry_at = 0, None
         _reopen_failed(s)
@@ -441,6 +402,8 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.refused_digest = entry.manifest
     if s.ended:
         s.rewind = None  # what was undone stays undone; the rest may be asked for again
+    if entry.status != "blocked":
+        limits.release(s)
     if entry.status == "killed" or entry.code == IMPORTED:
         for effect in s.effects():
             if effect.outcome == "started":
@@ -476,18 +439,20 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ReadReturned: _read_returned,
     e.ReadFailed: _read_failed,
     e.ReadCancelled: _read_cancelled,
-    e.ValueRecorded: _value,
-    e.SleepStarted: _sleep,
-    e.SleepEnded: _slept,
-    e.SignalAwaited: _awaited,
-    e.SignalSent: _sent,
-    e.SignalReceived: _received,
-    e.ChildStarted: _child_started,
-    e.ChildEnded: _child_ended,
-    e.ChildAwaited: _child_awaited,
+    e.ValueRecorded: awaiting.value,
+    e.SleepStarted: awaiting.sleep,
+    e.SleepEnded: awaiting.slept,
+    e.SignalAwaited: awaiting.awaited,
+    e.SignalSent: awaiting.sent,
+    e.SignalReceived: awaiting.received,
+    e.ChildStarted: awaiting.child_started,
+    e.ChildEnded: awaiting.child_ended,
+    e.ChildAwaited: awaiting.child_awaited,
     e.ApprovalAsked: _asked,
     e.ApprovalAnswered: _answered,
-    e.Widened: _widened,
+    e.Widened: limits.widened,
+    n.Narrowed: limits.narrowed,
+    n.Overspent: limits.overspent,
     e.CancelAsked: _cancel_asked,
     e.Checkpointed: _checkpointed,
     e.RewindAsked: _rewind_asked,

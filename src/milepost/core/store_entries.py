@@ -1,10 +1,12 @@
 """The entries of the store's own journal: what was decided about the store, and about no single run while it lives.
 
-They follow the rules of `entries.py`, in a chain of their own, so that a stop, a pruning or an import is as hard to
-take back unseen as what a run did.
+They follow the rules of `entries.py`, in a chain of their own, so that a stop, a ceiling, a pruning or an import is as
+hard to take back unseen as what a run did.
 """
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 from milepost.core.entries import Entry
 
@@ -88,6 +90,17 @@ class BreakerClosed(Entry, frozen=True, tag="breaker_closed.1"):
     by: str
 
 
+class CeilingSet(Entry, frozen=True, tag="ceiling_set.1"):
+    """A shared budget has these ceilings from here on; None lifts a unit's. `per` is `day` or `ever`."""
+
+    pool: str
+    per: str
+    ceilings: dict[str, Decimal | None]
+    why: str
+    by: str
+
+
 StoreEntry = (
     SwitchSet | SwitchLifted | BreakerOpened | BreakerProbed | BreakerClosed | RunPruned | RunImported | Sealed
+    | CeilingSet
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -84,6 +84,7 @@ class RunDetail:
     children: dict[str, str]
     cancel: tuple[str, str] | None
     result: Any
+    overspent: dict[str, str] = field(default_factory=dict)
     changes: tuple[str, ...] = ()
     refused: dict[str, Any] | None = None
     goes_back_to: int | None = None
@@ -168,10 +169,11 @@ class Inspector:
             effects=[await self._effect(run_id, effect, evidence.get(effect.step, [])) for effect in state.effects()],
             pending=[] if state.ended else list(_pending(state)),
             approvals=own,
-            scopes=about.authority.widened(state.scopes).scopes,
+            scopes=state.held(about.authority).scopes,
             granted=_text(state.ledger.granted),
             spent=_text(state.ledger.spent),
             reserved=_text(reserved),
+            overspent=_text(state.overspent),
             children=dict(state.children),
             cancel=state.cancel,
             result=result,

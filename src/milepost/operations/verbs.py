@@ -15,17 +15,17 @@ import msgspec
 from milepost.core import codec
 from milepost.core import entries as e
 from milepost.core import messages as m
-from milepost.core.budget import amounts
 from milepost.core.inbox import may_retry
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
-from milepost.errors import InvalidValue, UnknownApproval, UnknownStep, WrongStatus
-from milepost.operations import history, switches
+from milepost.errors import UnknownApproval, UnknownStep, WrongStatus
+from milepost.operations import budgets, history, switches
 from milepost.stores import marks
 from milepost.stores.api import Deliver, Kill, Killed, Post, Thrown
 
 if TYPE_CHECKING:
     from milepost.core.authority import Authority
+    from milepost.core.pools import Per
     from milepost.operations.history import Back, Forked
     from milepost.stores.api import Store
 
@@ -88,13 +88,30 @@ class Operator:
     ) -> None:
         """Widen a run's authority or budget. Raises UnknownRun, and InvalidValue for what is no amount."""
         run_id = await self._store.resolve_id(run_id)
-        try:
-            more = amounts(budget)
-        except ValueError as error:
-            what = "budget"
-            raise InvalidValue(what, str(error)) from error
+        more = budgets.checked(budget)
         message = m.Grant(at=self._now(), by=by, scopes=tuple(scopes), budget=more, why=why)
         await self._deliver(run_id, _fresh("grant"), message)
+
+    async def revoke(
+        self,
+        run_id: str,
+        *,
+        by: str,
+        why: str,
+        scopes: Iterable[str] = (),
+        ceilings: Mapping[str, Decimal | int] | None = None,
+    ) -> bool:
+        """Narrow a run; return whether it holds by now. See `operations.budgets.revoke`."""
+        run_id = await self._live(run_id)
+        message = budgets.revoke(scopes, ceilings, by=by, why=why, now=self._now())
+        await self._deliver(run_id, _fresh("revoke"), message)
+        return await budgets.taken(self._store, run_id, message)
+
+    async def set_ceiling(
+        self, pool: str, ceilings: Mapping[str, Decimal | int | None], *, per: Per = "ever", by: str, why: str
+    ) -> int:
+        """Set what a shared pool may spend. See `operations.budgets.set_ceiling`."""
+        return await budgets.set_ceiling(self._write, pool, per, ceilings, by=by, why=why, now=self._now())
 
     async def resolve(self, run_id: str, path: str, finding: Finding[Any], *, by: str, why: str) -> None:
         """Settle an unknown effect on a person's word, and lift the hold that it put on its tool.

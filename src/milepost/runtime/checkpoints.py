@@ -50,6 +50,7 @@ def make_boundary(
         visits=visits,
         granted=s.ledger.granted,
         spent=s.ledger.spent,
+        overspent=s.overspent,
         signals=tuple(s.signals),
         children=dict(s.children),
         heard=heard(s),
@@ -82,6 +83,7 @@ def migrated_boundary(
         visits=visits,
         granted=s.ledger.granted,
         spent=s.ledger.spent,
+        overspent=s.overspent,
         signals=tuple(s.signals),
         children=dict(s.children),
         heard=heard(s),
@@ -108,6 +110,7 @@ def made_again(session: Session, chunks: dict[str, bytes], target: e.Boundary) -
         heard=heard(s),
         granted=s.ledger.granted,
         spent=s.ledger.spent,
+        overspent=s.overspent,
         signals=tuple(s.signals),
         children=dict(s.children),
         cancel=s.cancel,
@@ -122,10 +125,11 @@ def _visits(session: Session, left: str) -> dict[str, int]:
 
 
 def _place_about(session: Session, chunks: dict[str, bytes]) -> str:
-    """Return the digest of what is true of the run, with the scopes that were granted since it was last written."""
+    """Return the digest of what is true of the run, with the scopes that were granted and without those revoked."""
     s, about = session.state, session.about
-    if s.scopes and set(s.scopes) - set(about.authority.scopes):
-        about = msgspec.structs.replace(about, authority=about.authority.widened(s.scopes))
+    held = s.held(about.authority) if s.scopes or s.revoked else about.authority
+    if set(held.scopes) != set(about.authority.scopes):
+        about = msgspec.structs.replace(about, authority=held)
         session.about = about
         s.about_digest = starting.put_chunk(chunks, _json.encode(about))
     return s.about_digest

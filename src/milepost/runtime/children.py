@@ -28,7 +28,7 @@ async def create(session: Session, step: str, workflow: Workflow[Any, Any], data
         data,
         run_id=run_id,
         key=key,
-        authority=session.about.authority.widened(session.state.scopes),
+        authority=session.state.held(session.about.authority),
         parent=session.run_id,
         parent_step=step,
         parent_epoch=session.head.epoch,

@@ -20,6 +20,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from milepost.core import entries as e
 from milepost.core.codec import encode
 from milepost.core.lease import may_send
@@ -29,11 +31,12 @@ from milepost.core.steps import Effect
 from milepost.definitions.call import Call
 from milepost.definitions.http import classify
 from milepost.errors import Denied, EpochLost, InvalidValue, NotSent, Rejected, StepFailed, Waiting
-from milepost.runtime import gates, reads, waits
+from milepost.runtime import gates, pools, reads, waits
 from milepost.runtime.attempts import TimedOut, attempt_call, call_for
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.session import Session, Unloading
 from milepost.stores.api import Once, OnceSettled, OnceTaken, SwitchedOff
+from milepost.stores.pools import PoolShort, PoolSpent
 
 if TYPE_CHECKING:
     from milepost.core.breaker import Event
@@ -128,6 +131,10 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     except SwitchedOff as refusal:
         undo()
         await gates.wait_switch(branch, step, effect, refusal)
+        return
+    except PoolShort as refusal:
+        undo()
+        await gates.wait_pool(branch, step, effect, refusal)
         return
     except OnceTaken as refusal:
         undo()
@@ -308,7 +315,9 @@ def returned(
             external=call.noted if call is not None else None,
             spent=spent,
         )
-        session.put(confirmed, chunks=chunks, saw=(effect, number, "returned", data, ""), tried=tried)
+        alarm = pools.overspent(session, effect, number, spent)
+        saw = (effect, number, "returned", data, "")
+        session.put(confirmed, *alarm, chunks=chunks, saw=saw, tried=tried)
     elif effect.outcome == "failed" and effect.effect != "read":  # a read changes nothing, so it contradicts nothing
         session.engine.contradicted(session, effect, f"attempt {number} returned after it was settled as failed")
 
@@ -350,19 +359,22 @@ def _rejected(session: Session, tool: Tool[..., Any], effect: Effect, number: in
     failed = e.EffectFailed(
         at=now, step=effect.step, attempt=number, why=why, reason="rejected", final=True, spent=spent
     )
-    session.put(failed, saw=saw, tried=tried)
+    session.put(failed, *pools.overspent(session, effect, number, spent), saw=saw, tried=tried)
 
 
 def _read_raised(session: Session, step: Any, effect: Effect, number: int, error: Exception, call: Call | None) -> None:
-    """Record a failed try of a read that costs: a read is never in doubt, and its tries are bounded by `retry=`."""
+    """Record a failed try of a read that costs: a read is never in doubt, and its tries are bounded by `retry=`.
+
+    Each try is paid for by itself: this one is settled, and the next one reserves anew.
+    """
     why = session.engine.why(error)
     if session.dropped is not None:
         session.evidence(effect, number, "unknown", why=why)
         return
     delay = gates.retry_delay(session, step.tool, number, error)
     spent = {**call.spending} if call is not None and call.spending else None
-    if spent is None:  # what it really cost is not known: the worst case, for each try
-        spent = {unit: amount * number for unit, amount in step.tool.cost_of(step.bound).items()}
+    if spent is None:  # what it really cost is not known: the worst case
+        spent = dict(session.state.ledger.reserved.get(effect.step, {}))
     now = session.engine.clock.now()
     failed = e.EffectFailed(
         at=now,
@@ -374,7 +386,8 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
         retry_at=None if delay is None else now + delay,
         spent=spent,
     )
-    session.put(failed, tried=waits.raised(session, step.tool, effect.step, number, error))
+    tried = waits.raised(session, step.tool, effect.step, number, error)
+    session.put(failed, *pools.overspent(session, effect, number, spent), tried=tried)
 
 
 # ---------------------------------------------------------------- transactional tools
@@ -387,6 +400,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     number = 1 if effect is None else effect.attempt + 1
     undo = gates.before_start(session, step.id)
     settled: list[OnceSettled] = []
+    spent: list[PoolSpent] = []
     done: list[e.Entry] = []
     chunks: dict[str, bytes] = {}
     started = _started(session, step, effect, number)
@@ -397,6 +411,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         chunks.update(chunk or {})
         confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=raw)
         done.append(confirmed)
+        spent[:] = pools.settled_at_once(session, step)
         if once is not None:
             settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", bytes(raw), step.id))
         settled.extend(session.undone(step.id))
@@ -408,6 +423,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         scopes=gates.scopes(session, tool),
         work=gates.certain(work),
         once_settled=settled,
+        spent=spent,
         chunks=chunks,
     )
     try:
@@ -418,6 +434,9 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     except SwitchedOff as refusal:
         undo()
         await gates.wait_switch(branch, step, effect, refusal)
+    except PoolShort as refusal:
+        undo()
+        await gates.wait_pool(branch, step, effect, refusal)
     except OnceTaken as refusal:
         undo()
         await gates.wait_once(branch, step, effect, refusal)
@@ -450,4 +469,5 @@ def _rolled_back(session: Session, step: ToolStep, effect: Effect | None, number
         final=delay is None,
         retry_at=None if delay is None else now + delay,
     )
-    session.put(_started(session, step, effect, number), failed)
+    # Its reservation was rolled back as well: the next attempt makes it anew.
+    session.put(msgspec.structs.replace(_started(session, step, effect, number), reserve={}), failed)

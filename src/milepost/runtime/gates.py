@@ -25,15 +25,16 @@ from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
-from milepost.runtime import ruling, starting, waits
+from milepost.runtime import pools, ruling, starting, waits
 from milepost.runtime.projections import approval_row
-from milepost.stores.api import once_scope
+from milepost.stores.waits import once_scope
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.runtime.branch import Branch, ToolStep
     from milepost.runtime.session import Session
     from milepost.stores.api import OnceTaken, SwitchedOff
+    from milepost.stores.pools import PoolShort
 
 
 class CredentialChanged(NotSent):
@@ -96,8 +97,8 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
     if session.closing:
         return Waiting("switch")
     held = session.about.authority
-    if session.state.scopes:
-        held = held.widened(session.state.scopes)
+    if session.state.scopes or session.state.revoked:
+        held = session.state.held(held)
     missing = missing_scopes(held, tool.scopes, now) if tool.scopes else ()
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
@@ -199,7 +200,7 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
             if type(started) is Effect and started.approval is not None:
                 state.approvals[started.approval].verdict = "approved"
             if not reserved:
-                state.ledger.reserved.pop(step, None)
+                state.ledger.release(step)
 
         return forget
     outcome, retry_at, approval = effect.outcome, effect.retry_at, effect.approval
@@ -213,7 +214,7 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
         if reserved:
             state.ledger.spent = spent
         else:
-            state.ledger.reserved.pop(step, None)
+            state.ledger.release(step)
 
     return restore
 
@@ -235,6 +236,12 @@ async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, ref
         return  # it is due for a probe already: this call may be it
     plan(branch.session, step, effect, waits.waiting_for(branch.session, step.tool, refusal.switch))
     await waits.wait_switch(branch, step, refusal.switch)
+
+
+async def wait_pool(branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort) -> None:
+    """Rest while a shared budget does not suffice."""
+    plan(branch.session, step, effect, Waiting("budget"))
+    await pools.wait(branch, step, refusal.short)
 
 
 async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refusal: OnceTaken) -> None:

@@ -24,6 +24,10 @@ def merge(into: Append, append: Append) -> None:
         into.effects = [*into.effects, *append.effects]
     if append.once_settled:
         into.once_settled = [*into.once_settled, *append.once_settled]
+    if append.spent:
+        into.spent = [*into.spent, *append.spent]
+    if append.overspent:
+        into.overspent = append.overspent
     if append.tried:
         if type(into.tried) is list:
             into.tried.extend(append.tried)

@@ -140,7 +140,7 @@ async def _resend(session: Session, effect: Effect) -> bool:
     if asking is None:
         return False
     engine, now = session.engine, session.engine.clock.now()
-    authority = session.about.authority.widened(session.state.scopes)
+    authority = session.state.held(session.about.authority)
     if missing_scopes(authority, asking.tool.scopes, now):
         session.put(e.PersonNeeded(at=now, step=effect.step, why="a resend needs scopes that the run no longer holds"))
         return False

@@ -74,7 +74,7 @@ def request_of(session: Session, tool: Tool[..., Any], bound: Bound, step: str) 
 
 
 def _authority(session: Session) -> dict[str, Any]:
-    held = session.about.authority.widened(session.state.scopes)
+    held = session.state.held(session.about.authority)
     about = {"principal": held.principal, "tenant": held.tenant, "scopes": held.scopes, "expires_at": held.expires_at}
     return {name: value for name, value in about.items() if value is not None}
 
@@ -120,9 +120,8 @@ def deny(session: Session, effect: Effect, before: list[e.Entry], verdict: Verdi
         entries.append(e.ApprovalAnswered(at=now, id=approval, approved=False, by=by, why=why))
         beside["answers"] = [(approval, "denied", by)]
     spent = None
-    if effect.effect == "read" and effect.attempt:  # its tries may have been charged, each of them
-        held = session.state.ledger.reserved.get(effect.step, {})
-        spent = {unit: amount * effect.attempt for unit, amount in held.items()}
+    if effect.effect == "read":  # a try that was lost may have been charged
+        spent = session.state.ledger.reserved.get(effect.step)
     failed = e.EffectFailed(
         at=now,
         step=effect.step,

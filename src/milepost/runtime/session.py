@@ -21,14 +21,17 @@ from milepost.core import entries as e
 from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
 from milepost.core.history import UNDOING, undoing
+from milepost.core.limit_entries import Overspent
 from milepost.core.manifest import EQUAL
 from milepost.core.outcome import Resend
+from milepost.core.pools import SETTLES, pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
-from milepost.runtime import ruling
+from milepost.runtime import pools, ruling
 from milepost.runtime.projections import LEAVING, ROWS, left, merge
-from milepost.stores.api import Append, Awaited, EffectRow, Once, OnceSettled, Post
+from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
+from milepost.stores.waits import Awaited
 
 if TYPE_CHECKING:
     from milepost.core.state import RunState
@@ -74,6 +77,7 @@ class Session:
         self.run_id = head.run_id
         self.attached = about.attached
         self.tenant = about.authority.tenant or ""
+        self.pools = pools_of(about.authority.tenant, about.authority.principal)
         self.scopes: dict[str, tuple[str, ...]] = {}
         self.dropped: Exception | None = None
         self.fatal: Exception | None = None
@@ -178,11 +182,20 @@ class Session:
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
         state, rows, settled = self.state, [], []
         self._fresh = True
+        reserve, overspent, spent = None, {}, beside.pop("spent", [])
         for entry in entries:
+            kind = type(entry)
+            if type(entry) is e.EffectStarted:
+                if entry.reserve:
+                    reserve = pools.reserving(self, entry)
+            elif (state.ledger.reserved or getattr(entry, "spent", None)) and kind in SETTLES:
+                spent.extend(pools.settling(self, entry))
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
             state.apply(entry)
+            if type(entry) is Overspent:
+                overspent = dict(state.overspent)
             row = ROWS.get(type(entry))
             if row is not None:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
@@ -197,7 +210,7 @@ class Session:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
-        return Append(self.head, bodies, at, effects=rows, **beside)
+        return Append(self.head, bodies, at, effects=rows, reserve=reserve, spent=spent, overspent=overspent, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         value = effect.once or ""

@@ -19,7 +19,8 @@ from milepost.core.lease import MARGIN_MS
 from milepost.definitions.http import provider_failed
 from milepost.errors import NotSent, Waiting
 from milepost.runtime import gates
-from milepost.stores.api import Awaited, Switch, SwitchedOff
+from milepost.stores.api import Switch, SwitchedOff
+from milepost.stores.waits import Awaited
 
 if TYPE_CHECKING:
     from milepost.core.breaker import Event

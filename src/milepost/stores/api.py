@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +18,8 @@ import msgspec
 from milepost.core.breaker import Event, Probing
 from milepost.errors import MilepostError
 from milepost.stores.keeping import MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn
+from milepost.stores.pools import PoolReads, PoolSpent, Reserve, SetCeiling
+from milepost.stores.waits import Awaited
 
 
 @dataclass(slots=True)
@@ -133,30 +136,6 @@ class Lift:
     about: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """What a run that parks waits for: a scope that is stopped, or an identity (`once_scope`) that is not settled.
-
-    `probes` says that it may pass an open breaker as its probe, and is to look when that is due: the first among those
-    who have made the fewest attempts, since a probe that fails `spent` one.
-    """
-
-    scope: str
-    probes: bool = False
-    spent: int = 0
-
-
-def once_scope(tenant: str, tool: str, value: str) -> str:
-    """Return the name under which runs wait for a business identity."""
-    return f"once\x1f{tenant}\x1f{tool}\x1f{value}"
-
-
-def once_of_scope(scope: str) -> tuple[str, str, str] | None:
-    """Return tenant, tool and value of a scope that `once_scope` named, None for any other."""
-    kind, *identity = scope.split("\x1f", 3)
-    return (identity[0], identity[1], identity[2]) if kind == "once" and identity else None
-
-
 @dataclass(slots=True)
 class NewRun:
     """A run to be created. `digest` is of workflow and input; `entry` the bytes of its first entry.
@@ -193,12 +172,15 @@ class Post:
 
 
 class Append(msgspec.Struct):
-    """Entries of one run with all that is written beside them. Refused with EpochLost, SwitchedOff or OnceTaken.
+    """Entries of one run with all that is written beside them.
+
+    Refused with EpochLost, SwitchedOff, PoolShort or OnceTaken.
 
     `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the
     transaction and returns further entries; `release` is (now, due), where messages that wait make it due now, unless
     that is None; `lease` is (worker, until). `probe` lets it pass an open breaker, `tried` is what attempts say of
-    their providers, and `waits` what a run that is released rests on.
+    their providers, and `waits` what a run that is released rests on. `reserve` is held before `work` runs, `spent` is
+    booked after it; `overspent` is what the run has spent above its reservations by now, per unit.
     """
 
     head: Head
@@ -223,6 +205,9 @@ class Append(msgspec.Struct):
     work: Callable[[Any], list[bytes]] | None = None
     release: tuple[int | None, int | None] | None = None
     lease: tuple[str, int] | None = None
+    reserve: Reserve | None = None
+    spent: Sequence[PoolSpent] = ()
+    overspent: Mapping[str, Decimal] = {}
 
 
 @dataclass(slots=True)
@@ -319,7 +304,7 @@ class Emit:
     events: Sequence[tuple[str, int, bytes]]
 
 
-Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit | Throw | MarkSeal | Prune | TakeIn
+Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit | Throw | SetCeiling | MarkSeal | Prune | TakeIn
 
 
 class SwitchedOff(MilepostError):
@@ -465,7 +450,7 @@ class Check:
     todo: str
 
 
-class Store(Protocol):
+class Store(PoolReads, Protocol):
     """The durable verbs."""
 
     id: str

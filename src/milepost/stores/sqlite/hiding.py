@@ -27,12 +27,11 @@ from milepost.stores.api import (
     Post,
     RunRow,
     Status,
-    once_of_scope,
-    once_scope,
 )
 from milepost.stores.encryption import MAGIC, WrongKeyFile, reveal, shown
 from milepost.stores.keeping import TakeIn
 from milepost.stores.sqlite.connection import SQL
+from milepost.stores.waits import once_of_scope, once_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

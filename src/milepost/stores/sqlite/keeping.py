@@ -36,6 +36,7 @@ ONCE = ("tenant", "tool", "value", "step", "digest", "outcome", "result")
 APPROVAL = ("id", "step", "path", "tool", "args", "asked_at", "verdict", "by")
 EFFECT = ("step", "outcome", "path", "tool", "effect", "attempt", "started_at", "why", "person")
 _REFERENCE = b'{"$ref":"'
+OF_A_RUN = ("entries", "chunks", "inbox", "effects", "events", "import", "reserved", "overspent", "head", "run")
 
 
 # ---------------------------------------------------------------- reading
@@ -124,7 +125,7 @@ def _prune(batch: Batch, operation: Prune) -> list[Tombstone]:
     numbers = "[" + ",".join(map(str, runs)) + "]"
     connection.execute(SQL["delete_approvals"], (numbers,)).fetchall()
     for run in runs:
-        for name in ("entries", "chunks", "inbox", "effects", "events", "import", "head", "run"):
+        for name in OF_A_RUN:
             connection.execute(SQL[f"delete_{name}"], (run,)).fetchall()
         batch.moved.pop(run, None)
     return stones

@@ -15,17 +15,19 @@ from milepost.core import append as rules
 from milepost.core import breaker
 from milepost.core.codec import encode
 from milepost.core.store_entries import SwitchLifted, SwitchSet
-from milepost.stores.api import Switch, SwitchedOff, Throw, Thrown, once_of_scope, once_scope
+from milepost.stores.api import Switch, SwitchedOff, Throw, Thrown
 from milepost.stores.encryption import shown
 from milepost.stores.sqlite.connection import SQL
+from milepost.stores.waits import once_of_scope, once_scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import apsw
 
-    from milepost.stores.api import Append, Awaited, Lift, OnceSettled
+    from milepost.stores.api import Append, Lift, OnceSettled
     from milepost.stores.encryption import Cipher
+    from milepost.stores.waits import Awaited
 
 TOOL = "tool:"
 SYSTEM = "system"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,7 @@ import apsw
 import msgspec
 
 from milepost.core.chain import genesis
+from milepost.core.pools import NOTHING, Row, bucket
 from milepost.errors import Damaged, MilepostError, StoreFailed, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -34,6 +36,7 @@ from milepost.stores.api import (
     WorkerRow,
 )
 from milepost.stores.encryption import MAGIC, KeyMissing, reveal
+from milepost.stores.pools import PoolRow, PoolRows
 from milepost.stores.sqlite import health, hiding, keeping, stopping
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
 from milepost.stores.sqlite.writing import Batch, Recount, RolledBack
@@ -354,6 +357,40 @@ class SqliteStore:
     async def waiting(self) -> dict[str, int]:
         """Return how many runs that nobody holds wait for each scope."""
         return {str(scope): int(count) for scope, count in self._read("count_waits")}
+
+    async def pools(self, day: int) -> list[PoolRow]:
+        """Return every ceiling of a shared pool, and what is spent and reserved of it; days are counted from 1970."""
+        rows = await self.pool_rows()
+        held: dict[Row, Decimal] = {}
+        for parts in rows.held.values():
+            for row, amount in parts.items():
+                held[row] = held.get(row, NOTHING) + amount
+        return [
+            PoolRow(pool, per, unit, Decimal(ceiling), rows.spent.get(row, NOTHING), held.get(row, NOTHING))
+            for pool, per, unit, ceiling in self._read("ceilings")
+            for row in [(pool, bucket(per, day), unit)]
+        ]
+
+    async def overspent(self) -> dict[str, dict[str, Decimal]]:
+        """Return by run id what runs have spent above their reservations, per unit; the latest run first."""
+        found: dict[str, dict[str, Decimal]] = {}
+        for run_id, unit, amount in self._read("overspent"):
+            found.setdefault(run_id, {})[unit] = Decimal(amount)
+        return found
+
+    async def pool_rows(self) -> PoolRows:
+        """Return the rows of the shared pools."""
+        with named_errors(self.place), self._reader:
+            spent = {(pool, day, unit): Decimal(amount) for pool, day, unit, amount in self._read("all_spent")}
+            found = PoolRows(spent, {})
+            for run_id, step, pool, day, unit, amount in self._read("all_reserved"):
+                found.held.setdefault((run_id, step), {})[pool, day, unit] = Decimal(amount)
+        return found
+
+    async def written(self, after: int) -> list[tuple[int, str, int, bytes]]:
+        """Return up to 1000 entries of all runs behind a row, as (row, run id, number, bytes), as they were written."""
+        found = self._read("written_after", after)
+        return [(row, run_id, seq, self.plain(run_id, f"entry {seq}", body)) for row, run_id, seq, body in found]
 
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None:
         """Return who holds a business identity."""

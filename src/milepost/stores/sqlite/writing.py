@@ -38,9 +38,11 @@ from milepost.stores.api import (
     Throw,
 )
 from milepost.stores.keeping import MarkSeal, Prune, TakeIn
+from milepost.stores.pools import PoolShort, SetCeiling
 from milepost.stores.sqlite import keeping
 from milepost.stores.sqlite.connection import SQL
 from milepost.stores.sqlite.guarded import GuardedTx
+from milepost.stores.sqlite.pools import Pools
 from milepost.stores.sqlite.stopping import Stops
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Batch:
         self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
         self.stops = Stops(connection, self.system_entry, cipher)
+        self.pools = Pools(connection, self.system_entry)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -120,12 +123,13 @@ class Batch:
         for append in appends:
             self._gather(append, rows)
         self._write(rows, count=True)
-        self._claim_identities(appends)
-        self._settle_identities(appends)
         try:
+            self.pools.together(appends)
+            self._claim_identities(appends)
+            self._settle_identities(appends)
             for append in appends:
                 self._beside(append)
-        except UnknownRun as error:  # a message for a run that is not there refuses its own append alone
+        except (PoolShort, UnknownRun) as error:  # a message for a run that is not there refuses its own append alone
             raise Recount from error
         self.moved.update(rows.heads)
 
@@ -246,6 +250,7 @@ class Batch:
             self.connection.execute("ROLLBACK TO together").fetchall()
             self.connection.execute("RELEASE together").fetchall()
             self.stops.forget()
+            self.pools.forget()
             self.moved, self._next_row = kept, row
             return [self.alone(append) for append in appends]
         self.connection.execute("RELEASE together").fetchall()
@@ -264,6 +269,7 @@ class Batch:
         except MilepostError as refusal:
             self.connection.execute("ROLLBACK TO operation").fetchall()
             self.stops.forget()
+            self.pools.forget()
             self.moved = kept
             self._next_row = row
             answer = refusal
@@ -292,6 +298,8 @@ class Batch:
                 return keeping.prune(self, operation)
             case TakeIn():
                 return keeping.take_in(self, operation)
+            case SetCeiling():
+                return self.pools.set(operation)
             case Emit(events=events):
                 rows = [(at, body, run_id) for run_id, at, body in events]
                 self.connection.executemany(SQL["insert_event"], rows)
@@ -306,6 +314,7 @@ class Batch:
         found = self._row("head_of", head.run)
         if rules.epoch_lost(head.epoch, None if found is None else found[0]):
             raise EpochLost(head.run_id, head.epoch)
+        self.pools.reserve(append)
         entries = [*append.entries]
         if append.work is not None:
             tx = GuardedTx(self.connection)
@@ -320,6 +329,7 @@ class Batch:
         if append.once is not None:
             self._claim_identity(append)
         self._write(rows, count=False)
+        self.pools.settle(append)
         self.stops.apply(append)
         self._settle_identities([append])
         self._beside(append)
@@ -427,6 +437,7 @@ class Batch:
             self.connection.execute(SQL["waits_no_more"], (run,)).fetchall()
             freed = self.connection.execute(SQL["release_failed"], (run,)).fetchall()
             self.stops.settled([(kill.at, OnceSettled(*cast("tuple[str, str, str]", one), None)) for one in freed])
+            self.pools.killed(cast("int", run))
             due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
             why = kill.why if self.cipher is None else self.cipher.seal_text(str(run_id), "why", kill.why)
             self.connection.execute(SQL["stop_run"], ("killed", why, due, kill.at, run)).fetchall()

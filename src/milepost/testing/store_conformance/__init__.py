@@ -28,6 +28,7 @@ from milepost.testing.store_conformance.journal import Journal
 from milepost.testing.store_conformance.keeping import Keeping
 from milepost.testing.store_conformance.killing import Killing
 from milepost.testing.store_conformance.opening import Opening
+from milepost.testing.store_conformance.pools import Pools
 from milepost.testing.store_conformance.projections import Projections
 from milepost.testing.store_conformance.refusals import Refusals
 from milepost.testing.store_conformance.subject import StoreFactory, Subject, proves
@@ -35,8 +36,8 @@ from milepost.testing.store_conformance.switches import Switches
 from milepost.testing.store_conformance.transactions import Transactions
 
 ALL = (
-    Breakers, Chunks, Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Projections, Refusals, Switches,
-    Waits,
+    Breakers, Chunks, Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Pools, Projections, Refusals,
+    Switches, Waits,
 )  # fmt: skip
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Keeping",
     "Killing",
     "Opening",
+    "Pools",
     "Projections",
     "Refusals",
     "StoreFactory",

@@ -7,7 +7,6 @@ from milepost.core.breaker import Answered, Breaker, Failed, Probing, Vacated
 from milepost.core.store_entries import BreakerClosed, BreakerOpened, BreakerProbed
 from milepost.stores.api import (
     Append,
-    Awaited,
     Head,
     Lift,
     Once,
@@ -15,8 +14,8 @@ from milepost.stores.api import (
     SwitchedOff,
     Throw,
     Thrown,
-    once_scope,
 )
+from milepost.stores.waits import Awaited, once_scope
 from milepost.testing.store_conformance.subject import Subject, append, proves, refused, status, switch
 
 SETTINGS = Breaker(2, cooldown="10s", most="60s")
