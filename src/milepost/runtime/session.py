@@ -28,8 +28,8 @@ from milepost.core.pools import SETTLES, pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
-from milepost.runtime import pools, ruling
-from milepost.runtime.projections import LEAVING, ROWS, left, merge
+from milepost.runtime import approvals, pools, ruling
+from milepost.runtime.projections import LEAVING, ROWS, Approvals, left, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
 
@@ -183,6 +183,7 @@ class Session:
         state, rows, settled = self.state, [], []
         self._fresh = True
         reserve, overspent, spent = None, {}, beside.pop("spent", [])
+        seen = Approvals(state, beside)
         for entry in entries:
             kind = type(entry)
             if type(entry) is e.EffectStarted:
@@ -193,7 +194,9 @@ class Session:
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
+            seen.before()
             state.apply(entry)
+            seen.after(entry)
             if type(entry) is Overspent:
                 overspent = dict(state.overspent)
             row = ROWS.get(type(entry))
@@ -210,7 +213,8 @@ class Session:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
-        return Append(self.head, bodies, at, effects=rows, reserve=reserve, spent=spent, overspent=overspent, **beside)
+        beside |= {"reserve": reserve, "spent": spent, "overspent": overspent}
+        return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         value = effect.once or ""
@@ -440,6 +444,7 @@ class Session:
                 type(step) is Receive and not step.taken and step.until is not None
             ):
                 timed.append((id_, cast("int", step.until)))
+        timed.extend(approvals.lapses(self.waits))
         moments.extend(at for id_, at in timed if at > world.now or id_ in self.waits)
         return min(moments, default=None)
 
