@@ -131,8 +131,10 @@ async def shown(inspector: Inspector, row: ApprovalRow, now: int) -> Shown:
 
 async def listed(inspector: Inspector, now: int, run_id: str | None = None, *, every: bool = False) -> list[Shown]:
     """Return approvals: what waits for an answer, then what was approved and not used; with `every` all others."""
-    rows = [row for row in await inspector.approvals() if run_id in {None, row.run_id}]
-    found = [await shown(inspector, row, now) for row in rows if every or row.verdict in a.OPEN]
+    rows = [*await inspector.approvals("asked"), *await inspector.approvals("approved")]
+    if every:
+        rows += [row for row in await inspector.approvals() if row.verdict not in a.OPEN]
+    found = [await shown(inspector, row, now) for row in rows if run_id in {None, row.run_id}]
     return sorted(found, key=lambda one: FIRST.get(one.standing, 2))
 
 
