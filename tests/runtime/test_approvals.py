@@ -77,11 +77,10 @@ async def test_what_changes_while_it_waits_is_another_approval_and_the_older_one
     async with stage.app(flow, policy=rules, still=True) as app:
         handle = await app.start(flow, "ann", authority=authority)
         first = await asked(app)
-        stage.write("INSERT INTO mp_switches VALUES ('tool:mail', 'hold', 'wait', 'ann', 1)")
+        await app._operator().freeze("tool:mail", by="ann", why="wait")
         await app.approve(first.id, by="ann")
         await has_entry(app, handle.id, "approval_answered")
-        await parked(handle, "person")
-    stage.write("DELETE FROM mp_switches")
+        await parked(handle, "switch")
     options: dict[str, Any] = {"approval": True, "scopes": ["mail:send"], "effect": "keyed", "key_ttl": "1h"}
     if changes == "policy":
         rules = policy.says(ALLOW, 'more; allow; tool = "fax"')
@@ -92,6 +91,7 @@ async def test_what_changes_while_it_waits_is_another_approval_and_the_older_one
     now = one_call(mailing(outside, **options))
     stage.clock.advance("1h")
     async with stage.app(now, policy=rules, still=True) as app:
+        await app._operator().thaw("tool:mail", by="ann", why="go")
         handle = app.handle(handle.id, now)
         second = await asked(app)
         rows = {row.id: row.verdict for row in await app.inspect.approvals()}
@@ -309,11 +309,11 @@ async def test_a_started_that_is_refused_leaves_the_approval_to_be_used(stage: S
     async with stage.app(flow) as app:
         handle = await app.start(flow, "ann")
         row = await asked(app)
-        stage.write("INSERT INTO mp_switches VALUES ('tool:mail', 'hold', 'wait', 'ann', 1)")
+        await app._operator().freeze("tool:mail", by="ann", why="wait")
         await app.approve(row.id, by="ann")
-        await parked(handle, "person")
+        await parked(handle, "switch")
         assert [one.verdict for one in await app.inspect.approvals()] == ["approved"]
-        stage.write("DELETE FROM mp_switches")
+        await app._operator().thaw("tool:mail", by="ann", why="go")
         assert await handle.result(timeout="10s") == "sent ann"
         (started,) = await fields(app, handle.id, "effect_started")
         assert started["approval"] == row.id

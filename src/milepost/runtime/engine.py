@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from milepost.core import entries as e
-from milepost.core.breaker import Breaker
 from milepost.core.approval import TTL_MS
+from milepost.core.breaker import Breaker
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
 from milepost.core.duration import from_ms
