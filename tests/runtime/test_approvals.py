@@ -274,6 +274,8 @@ async def test_an_answer_to_other_arguments_than_are_asked_for_counts_for_nothin
             await app.approve(row.id, by="ann", digest="0000")
         with pytest.raises(DigestDiffers):
             await app.approve(row.id, by="ann", digest="")
+        with pytest.raises(mp.InvalidValue, match="nobody is named"):
+            await app.approve(row.id)
         await say(app, row, digest="0" * 64)
         await has_entry(app, handle.id, "message_refused")
         assert await refusals(app, handle.id) == ["wrong_digest"]

@@ -17,7 +17,7 @@ from milepost.core import approval as a
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.steps import Effect
-from milepost.errors import Refused, UnknownApproval
+from milepost.errors import InvalidValue, Refused, UnknownApproval
 from milepost.operations import keys
 from milepost.stores.api import Deliver, Post
 
@@ -154,8 +154,12 @@ async def answer(
     """Send an answer to the run; return what it was given to. `digest` is the beginning of what was shown.
 
     With a `signer`, `by` is its name. Raises UnknownApproval where the approval cannot be answered that way any more
-    (the attempt is recorded all the same), DigestDiffers, SelfApproval.
+    (the attempt is recorded all the same), DigestDiffers, SelfApproval,
+    and InvalidValue where nobody is named.
     """
+    if not by and signer is None:
+        what = "by"
+        raise InvalidValue(what, "nobody is named: say who answers, or sign the answer with a key")
     row = await find(store, approval_id)
     about = await shown(inspector, row, now)
     bound = about.bound

@@ -51,7 +51,7 @@ class Approvals:
 
     def __init__(self, state: RunState, beside: dict[str, Any]) -> None:
         self._state = state
-        self._open: list[str] = []
+        self._open = self._open_now()
         self.rows: list[ApprovalRow] = []
         self._became: list[tuple[str, str, str]] = []
         self._last = beside.pop("answers", ())  # whoever writes them knows better
@@ -61,12 +61,11 @@ class Approvals:
         """What became of approvals that stood before, as (id, verdict, by)."""
         return [*self._became, *self._last]
 
-    def before(self) -> None:
-        """Look at the state before an entry is applied."""
-        self._open = [id_ for id_, approval in self._state.approvals.items() if approval.open]
+    def _open_now(self) -> list[str]:
+        return [id_ for id_, approval in self._state.approvals.items() if approval.open]
 
     def after(self, entry: e.Entry) -> None:
-        """Look at the state after it."""
+        """Look at the state, to which an entry was applied."""
         after = self._state.approvals
         if not after and not self._open:
             return
@@ -83,6 +82,7 @@ class Approvals:
                 self._became.append((id_, "void", ""))
             elif not approval.open:
                 self._became.append((id_, approval.verdict, approval.by))
+        self._open = self._open_now()
 
 
 def _row(effect: Effect) -> EffectRow:

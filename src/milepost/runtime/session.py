@@ -180,10 +180,9 @@ class Session:
         if self.dropped is not None:
             raise self.dropped
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
-        state, rows, settled = self.state, [], []
+        state, rows, settled, seen = self.state, [], [], Approvals(self.state, beside)
         self._fresh = True
         reserve, overspent, spent = None, {}, beside.pop("spent", [])
-        seen = Approvals(state, beside)
         for entry in entries:
             kind = type(entry)
             if type(entry) is e.EffectStarted:
@@ -194,7 +193,6 @@ class Session:
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
-            seen.before()
             state.apply(entry)
             seen.after(entry)
             if type(entry) is Overspent:
@@ -434,7 +432,7 @@ class Session:
         """
         world = self.world()
         moments: list[int] = []
-        timed = list(self.polls.items())
+        timed = [*self.polls.items(), *approvals.lapses(self.waits)]
         for id_, step in self.state.steps.items():
             if type(step) is Effect:
                 moments.extend(self._effect_due(step, world))
@@ -444,7 +442,6 @@ class Session:
                 type(step) is Receive and not step.taken and step.until is not None
             ):
                 timed.append((id_, cast("int", step.until)))
-        timed.extend(approvals.lapses(self.waits))
         moments.extend(at for id_, at in timed if at > world.now or id_ in self.waits)
         return min(moments, default=None)
 
