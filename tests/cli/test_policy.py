@@ -254,7 +254,7 @@ def test_a_worker_holds_the_policy_that_its_option_names_and_one_that_was_mended
     write(shop, GOOD, "policy.new").replace(shop.folder / "policy.toml")
     eventually(lambda: asks("(policy rule 'large')"), saying="the rule asks")
     assert shop.ledger() == []
-    shop.ok("approve", shop.read("show", run)["ask"].split()[2].rstrip(","))
+    shop.ok("approve", shop.read("show", run)["ask"].split()[2].rstrip(","), "--by", "ann")
     eventually(lambda: shop.status(run) == "done", saying="it is done")
     assert shop.ledger() == ["o-1 500"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from milepost.core import answers
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.code_entries import Resumed
@@ -93,27 +94,6 @@ def _contradictions(state: RunState, message: m.Message, now: int) -> list[e.Ent
 def _refused(message: m.Message, now: int, why: str) -> list[e.Entry]:
     kind = str(type(message).__struct_config__.tag).partition(".")[0]
     return [e.MessageRefused(at=now, kind=kind, why=why, by=message.by)]
-
-
-def _answer(state: RunState, message: m.Answer, now: int) -> list[e.Entry]:
-    approval = state.approvals.get(message.approval)
-    if approval is None:
-        return _refused(message, now, f"approval {message.approval} is not asked here")
-    if approval.verdict != "asked":
-        return _refused(message, now, f"approval {message.approval} is {approval.verdict} already")
-    answered = e.ApprovalAnswered(
-        at=now, id=message.approval, approved=message.approved, by=message.by, why=message.why
-    )
-    if message.approved:
-        return [answered]
-    effect = state.steps.get(approval.step)
-    if type(effect) is not Effect or effect.outcome != "not_started":
-        return [answered]  # it waits no more: its time ended, or it was given up
-    why = f"denied by {message.by}: {message.why}"
-    failed = e.EffectFailed(
-        at=now, step=approval.step, attempt=0, why=why, reason="denied", final=True, by=f"person {message.by}"
-    )
-    return [answered, failed]
 
 
 def find_effect(state: RunState, path: str) -> Effect | None:
@@ -220,7 +200,7 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Cancel: _cancel,
     m.Grant: _grant,
     m.Revoke: _revoke,
-    m.Answer: _answer,
+    m.Answer: answers.journal,
     m.Resolve: _resolve,
     m.Evidence: _evidence,
     m.Child: _child,

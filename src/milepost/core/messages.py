@@ -49,11 +49,13 @@ class Revoke(Message, frozen=True, tag="revoke.1"):
 
 
 class Answer(Message, frozen=True, tag="answer.1"):
-    """A verdict on an approval."""
+    """A verdict on an approval, given `at`. `digest` is of the arguments that were shown to who gave it."""
 
     approval: str
     approved: bool
     why: str = ""
+    digest: str = ""
+    signature: str = ""
 
 
 class Resolve(Message, frozen=True, tag="resolve.1"):

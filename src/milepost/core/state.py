@@ -16,6 +16,7 @@ from milepost.core import code_entries as c
 from milepost.core import entries as e
 from milepost.core import limit_entries as n
 from milepost.core.approval import Approval
+from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
 from milepost.core.pools import failed_for, settles
@@ -334,13 +335,21 @@ def _read_cancelled(s: RunState, entry: e.ReadCancelled) -> None:
 
 
 def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
-    s.approvals[entry.id] = Approval(entry.id, entry.step, entry.tool_version, entry.digest, entry.at)
+    s.approvals[entry.id] = Approval(
+        entry.id, entry.step, entry.tool_version, entry.digest, entry.at, entry.tool, entry.effect, entry.policy,
+        entry.rule, entry.expires_at, entry.requester,
+    )  # fmt: skip
 
 
 def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
     approval = _approval(s, entry.id)
     approval.verdict = "approved" if entry.approved else "denied"
     approval.by, approval.why = entry.by, entry.why
+    approval.said_at, approval.signature = entry.said_at or entry.at, entry.signature
+
+
+def _approval_closed(s: RunState, entry: ApprovalClosed) -> None:
+    _approval(s, entry.id).verdict = entry.standing  # type: ignore[assignment]
 
 
 def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
@@ -455,6 +464,7 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ChildAwaited: awaiting.child_awaited,
     e.ApprovalAsked: _asked,
     e.ApprovalAnswered: _answered,
+    ApprovalClosed: _approval_closed,
     e.Widened: limits.widened,
     n.Narrowed: limits.narrowed,
     n.Overspent: limits.overspent,

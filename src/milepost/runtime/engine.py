@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from milepost.core import entries as e
+from milepost.core.approval import TTL_MS
 from milepost.core.breaker import Breaker
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
@@ -44,6 +45,7 @@ from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.definitions.workflows import Workflow
+    from milepost.runtime.approvals import Operators
     from milepost.runtime.session import Session
     from milepost.stores.api import Store
 
@@ -69,8 +71,12 @@ class Engine:
         lease_ms: int = LEASE_MS,
         policy: PolicyFile | None = None,
         breaker: Breaker | None = None,
+        operators: Operators | None = None,
+        approval_ttl_ms: int = TTL_MS,
     ) -> None:
         self.store = store
+        self.operators = operators
+        self.approval_ttl_ms = approval_ttl_ms
         self.policy = policy
         self.policy_told = 0
         self.breaker = breaker

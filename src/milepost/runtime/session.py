@@ -28,8 +28,8 @@ from milepost.core.pools import SETTLES, pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
-from milepost.runtime import pools, ruling
-from milepost.runtime.projections import LEAVING, ROWS, left, merge
+from milepost.runtime import approvals, pools, ruling
+from milepost.runtime.projections import LEAVING, ROWS, Approvals, left, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
 
@@ -180,7 +180,7 @@ class Session:
         if self.dropped is not None:
             raise self.dropped
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
-        state, rows, settled = self.state, [], []
+        state, rows, settled, seen = self.state, [], [], Approvals(self.state, beside)
         self._fresh = True
         reserve, overspent, spent = None, {}, beside.pop("spent", [])
         for entry in entries:
@@ -194,6 +194,7 @@ class Session:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
             state.apply(entry)
+            seen.after(entry)
             if type(entry) is Overspent:
                 overspent = dict(state.overspent)
             row = ROWS.get(type(entry))
@@ -210,7 +211,8 @@ class Session:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
-        return Append(self.head, bodies, at, effects=rows, reserve=reserve, spent=spent, overspent=overspent, **beside)
+        beside |= {"reserve": reserve, "spent": spent, "overspent": overspent}
+        return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         value = effect.once or ""
@@ -430,7 +432,7 @@ class Session:
         """
         world = self.world()
         moments: list[int] = []
-        timed = list(self.polls.items())
+        timed = [*self.polls.items(), *approvals.lapses(self.waits)]
         for id_, step in self.state.steps.items():
             if type(step) is Effect:
                 moments.extend(self._effect_due(step, world))
