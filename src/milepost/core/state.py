@@ -398,7 +398,7 @@ def _reopen_failed(s: RunState) -> None:
         failed_read = type(record) is Read and record.status in {"failed", "retrying"}
         if failed_effect or failed_read:
             del s.steps[step]
-        if failed_effect and record.attempt:  # what was never tried cannot have happened
+        if failed_effect and type(record) is Effect and record.attempt:  # what was never tried cannot have happened
             s.reopened = (*s.reopened, _failed_marker(record))
     gone = {child for child, ended in s.child_results.items() if ended.status != "done"}  # they may be retried too
     s.child_results = {child: ended for child, ended in s.child_results.items() if child not in gone}

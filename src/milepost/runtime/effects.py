@@ -315,6 +315,7 @@ def returned(
 
 def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool, tried: Tried = ()) -> None:
     """Record that nobody knows what an attempt did. `quiet` says that its code has returned."""
+    why = session.engine.told(why)
     if session.dropped is not None:
         if quiet:  # evidence also says that the code has returned; a thread that still runs says so when it does
             session.evidence(effect, number, "unknown", why=why)
