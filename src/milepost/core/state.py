@@ -59,6 +59,7 @@ class RunState:
     child_results: dict[str, e.ChildEnded] = field(default_factory=dict)
     cancel: tuple[str, str] | None = None
     rewind: e.RewindAsked | None = None
+    imported: bool = False  # in this visit: what its effects claimed elsewhere may be another run's here
     segment_attempt: int = 0
     generation: int = 0
     retry_at: int | None = None
@@ -111,7 +112,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.visits = dict(boundary.visits)
     s.finished_segment, s.finished = boundary.finished_segment, boundary.finished
     s.finished_root = boundary.finished_root
-    s.reopened = ()
+    s.reopened, s.imported = (), False
     s.steps = {}
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
@@ -457,6 +458,7 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
         # An approval that let an attempt start which came to nothing may have let the next one start there.
         s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
         s.generation += 1
+        s.imported = True
         for effect in s.effects():
             if effect.outcome == "failed" and not effect.final:
                 effect.approval = None

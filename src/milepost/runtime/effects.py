@@ -140,8 +140,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
 
 
 def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
-    """Return the business identity to claim: with the first attempt, and never again."""
-    if not step.tool.once or started.attempt > 1:
+    """Return the business identity to claim: with the first attempt, and never again unless it was made elsewhere."""
+    if not step.tool.once or (started.attempt > 1 and not session.state.imported):
         return None
     plan = started.plan
     value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
