@@ -51,12 +51,16 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):
-    """One finished step of the segment that ended: its path, outcome and validated output (or why it failed)."""
+    """One finished step of the segment that ended: its path, outcome and validated output (or why it failed).
+
+    `key` is that of an effect that failed: evidence that comes late may be of it, or of another one on the same path.
+    """
 
     path: str
     outcome: str
     digest: str
     output: msgspec.Raw
+    key: str = ""
 
 
 class Signal(msgspec.Struct, frozen=True, omit_defaults=True):

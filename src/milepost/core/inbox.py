@@ -139,6 +139,8 @@ def _evidence(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
     effect = state.steps.get(message.step)
     if message.visit != state.visit or type(effect) is not Effect or not 1 <= message.attempt <= effect.attempt:
         return _late(state, message, now)
+    if message.key and message.key != effect.key:  # its segment was entered again, and made another effect of it
+        return _late(state, message, now)
     attempt = effect.doubt.attempts[message.attempt - 1]
     if message.saw == "returned":
         if attempt.settled not in {"", "returned"}:
@@ -187,8 +189,9 @@ def blocked(path: str, why: str, now: int) -> list[e.Entry]:
 
 
 def _late(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
-    failed = {marker.path for marker in state.finished if marker.outcome == "failed"}
-    if message.saw == "returned" and message.path in failed:
+    failed = [marker for marker in (*state.finished, *state.reopened) if marker.outcome == "failed"]
+    keys = {marker.key for marker in failed if marker.path == message.path}
+    if message.saw == "returned" and keys and (message.key in keys or "" in {message.key, *keys}):
         # Another effect may stand at that step by now, so the contradiction names none.
         tool = message.path.rpartition("/")[2].partition("#")[0]
         return _contradiction(state, message, now, step="", tool=tool)

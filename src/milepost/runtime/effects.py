@@ -147,8 +147,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
 
 
 def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
-    """Return the business identity to claim: with the first attempt, and never again."""
-    if not step.tool.once or started.attempt > 1:
+    """Return the business identity to claim: with the first attempt, and never again unless it was made elsewhere."""
+    if not step.tool.once or (started.attempt > 1 and not session.state.imported):
         return None
     plan = started.plan
     value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
@@ -323,6 +323,7 @@ def returned(
 
 def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool, tried: Tried = ()) -> None:
     """Record that nobody knows what an attempt did. `quiet` says that its code has returned."""
+    why = session.engine.told(why)
     if session.dropped is not None:
         if quiet:  # evidence also says that the code has returned; a thread that still runs says so when it does
             session.evidence(effect, number, "unknown", why=why)

@@ -288,6 +288,10 @@ class Engine:
             text = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
         except Exception:  # noqa: BLE001  an exception that cannot say what it is has still been raised
             text = f"{type(error).__name__}, whose text cannot be made"
+        return self.told(text)
+
+    def told(self, text: str) -> str:
+        """Return what is recorded of a text that user code, or a library, may have had a hand in."""
         return self.redactor.clean(text[:TEXT_CHARS]).encode("utf-8", "replace").decode()[:1_000]
 
     def secrets(self, name: str) -> str:

@@ -216,6 +216,12 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
         why = f"{first} with other arguments (step {row.step})"
         failed = e.EffectFailed(at=now, step=step.id, attempt=0, why=why, reason="conflict", final=True)
         session.put(failed, once_settled=())
+    elif row.outcome == "confirmed" and effect is not None and effect.attempt:  # tried before it was taken in here
+        why = f"{first}, and has done it here (step {row.step})"
+        failed = e.EffectFailed(
+            at=now, step=step.id, attempt=effect.attempt, why=why, reason="conflict", final=True, by="once"
+        )
+        session.put(failed, once_settled=())
     elif row.outcome == "confirmed":
         stored = msgspec.Raw(row.result or b"null")
         result, chunks = session.stow(await starting.value_of(session.engine, row.run_id, stored))

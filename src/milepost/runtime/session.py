@@ -284,8 +284,9 @@ class Session:
             saw=saw,
             value=msgspec.Raw(value),
             why=why,
+            key=effect.key,
         )
-        name = f"evidence:{visit}:{effect.step}:{attempt}:{saw}"
+        name = f"evidence:{visit}:{effect.step}:{effect.key}:{attempt}:{saw}"
         self.engine.post(Post(self.run_id, name, messages.encode(message), now))
 
     # ------------------------------------------------------------ values
