@@ -38,7 +38,16 @@ class Desk:
 
         flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
         clock = SkewedClock(setup.wall, self.skew_ms)
-        return mp.App(store, workflows=flows, resources={Door: door}, clock=clock, lease=setup.lease)
+        return mp.App(
+            store,
+            workflows=flows,
+            resources={Door: door},
+            clock=clock,
+            lease=setup.lease,
+            policy=setup.policy or None,
+            seal=setup.seal or None,
+            trust=setup.trust or None,
+        )
 
 
 class SkewedClock(SystemClock):

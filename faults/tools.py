@@ -36,6 +36,9 @@ class Setup(msgspec.Struct, frozen=True):
     lease: str = "30s"
     tries: int = 3
     clock: str = ""
+    policy: str = ""
+    seal: str = ""
+    trust: str = ""
 
     @property
     def outside(self) -> Account:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from milepost.app import App
     from milepost.core.authority import Authority
+    from milepost.core.breaker import Breaker
     from milepost.core.duration import Duration
     from milepost.core.retry import Retry
     from milepost.definitions import http
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         Diverged,
         EpochLost,
         IllegalOutcome,
+        Incompatible,
         InvalidArguments,
         InvalidDeclaration,
         InvalidValue,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         NoRun,
         NotAStore,
         NotAwaited,
+        NotReversible,
         NotSent,
         Parked,
         Rejected,
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
         StrayTask,
         TookTooLong,
         UnknownApproval,
+        UnknownBoundary,
         UnknownRun,
         UnknownStep,
         UnknownWorkflow,
@@ -79,6 +83,7 @@ __all__ = [
     "App",
     "AttachedRun",
     "Authority",
+    "Breaker",
     "Call",
     "Confirmed",
     "Cost",
@@ -92,6 +97,7 @@ __all__ = [
     "Finding",
     "Handle",
     "IllegalOutcome",
+    "Incompatible",
     "InvalidArguments",
     "InvalidDeclaration",
     "InvalidValue",
@@ -104,6 +110,7 @@ __all__ = [
     "NoRun",
     "NotAStore",
     "NotAwaited",
+    "NotReversible",
     "NotSent",
     "Outcome",
     "Parked",
@@ -131,6 +138,7 @@ __all__ = [
     "Tool",
     "Tx",
     "UnknownApproval",
+    "UnknownBoundary",
     "UnknownRun",
     "UnknownStep",
     "UnknownWorkflow",
@@ -155,6 +163,7 @@ __all__ = [
 _HOMES = {
     "milepost.app": "App",
     "milepost.core.authority": "Authority",
+    "milepost.core.breaker": "Breaker",
     "milepost.core.duration": "Duration",
     "milepost.core.retry": "Retry",
     "milepost.definitions.call": (
@@ -164,11 +173,12 @@ _HOMES = {
     "milepost.definitions.tools": "Cost Effect Tool tool",
     "milepost.definitions.workflows": "Next Prompt Segment Workflow done fail go prompt workflow",
     "milepost.errors": (
-        "Damaged Denied Diverged EpochLost IllegalOutcome InvalidArguments InvalidDeclaration InvalidValue "
-        "MalformedEntry MilepostError NeedsPerson NestedStep NewerSchema NoRun NotAStore NotAwaited NotSent "
-        "Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld RunKilled StartConflict "
-        "StepFailed StoreBusy StoreError StoreFailed StoreMissing StrayTask TookTooLong UnknownApproval "
-        "UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary Waiting WrongStatus"
+        "Damaged Denied Diverged EpochLost IllegalOutcome Incompatible InvalidArguments InvalidDeclaration "
+        "InvalidValue MalformedEntry MilepostError NeedsPerson NestedStep NewerSchema NoRun NotAStore "
+        "NotAwaited NotReversible NotSent Parked Rejected RunBlocked RunCancelled RunEnded RunFailed RunHeld "
+        "RunKilled StartConflict StepFailed StoreBusy StoreError StoreFailed StoreMissing StrayTask "
+        "TookTooLong UnknownApproval UnknownBoundary UnknownRun UnknownStep UnknownWorkflow UnsafeLibrary "
+        "Waiting WrongStatus"
     ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from milepost.core.approval import TTL_MS
 from milepost.core.authority import Authority
+from milepost.core.breaker import Breaker
 from milepost.core.budget import amounts
 from milepost.core.decide import Decision, decide, recover
-from milepost.core.duration import Duration, parse_ms, to_ms
+from milepost.core.duration import Duration, parse_ms
 from milepost.core.lease import LEASE_MS
-from milepost.definitions.call import Finding
+from milepost.deciding import Deciding, moment_of
+from milepost.definitions.rules import PolicyFile
 from milepost.definitions.run import AttachedRun, Handle
 from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool
@@ -28,9 +33,10 @@ from milepost.errors import (
     TookTooLong,
     UnknownWorkflow,
 )
+from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
-from milepost.operations.verbs import Operator
-from milepost.runtime import driver, starting
+from milepost.operations.signatures import TrustedOperators
+from milepost.runtime import driver, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
@@ -38,26 +44,42 @@ from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
+from milepost.stores.encryption import load as load_cipher
 from milepost.stores.sqlite.store import SqliteStore
 
+DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
 
 
-def open_store(url: str, *, create: bool = False) -> Store:
-    """Open the store that a URL names. Raises InvalidDeclaration for a scheme that this version does not have."""
+ENCRYPTION = "MILEPOST_ENCRYPTION"
+
+
+def open_store(url: str, *, create: bool = False, encryption: Path | None = None) -> Store:
+    """Open the store that a URL names; `encryption` is its key file, else the one that MILEPOST_ENCRYPTION names.
+
+    Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
+    """
     scheme, found, place = url.partition(":///")
     if not found or scheme != "sqlite" or not place:
         why = f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db"
         raise InvalidDeclaration(why)
-    return SqliteStore(place, create=create)
+    named = os.environ.get(ENCRYPTION)
+    keys_at = encryption or (Path(named) if named else None)
+    return SqliteStore(place, create=create, cipher=None if keys_at is None else load_cipher(keys_at))
 
 
-class App:
+class App(Deciding):
     """A store, and the workflows and tools that this program knows. Opens nothing until it is entered.
 
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
     the one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
+
+    `policy` is a file of rules, read again whenever it changes; without one, scopes, `approval=` and budgets decide.
+    With `seal`, the file that `milepost seal` wrote, nothing is driven before the store was compared with it: entering
+    raises RolledBack or SealBroken where the store is an older copy or was changed. `trust` names the operators whose
+    signatures count: an approval then counts only with one. `approval_ttl` is how long a request for one holds where no
+    rule says it. With `encryption`, a key file, every value is encrypted from the first write on (extra `crypto`).
     """
 
     def __init__(
@@ -69,22 +91,31 @@ class App:
         resources: Mapping[type[Any], Callable[[], AbstractAsyncContextManager[Any]]] | None = None,
         secrets: Callable[[str], str] | None = None,
         policy: str | None = None,
+        seal: str | Path | None = None,
+        trust: str | Path | None = None,
+        approval_ttl: Duration = f"{TTL_MS}ms",
+        encryption: str | Path | None = None,
         clock: Clock | None = None,
         lease: Duration = f"{LEASE_MS}ms",
+        breaker: Breaker | None = DEFAULT_BREAKER,
     ) -> None:
         self.store = store
+        self.seal = None if seal is None else Path(seal)
+        self.trust = None if trust is None else Path(trust)
+        self._approval_ttl_ms = parse_ms(approval_ttl)
+        self.encryption = None if encryption is None else Path(encryption)
         self._workflows = tuple(workflows)
         self._tools = tuple(tools)
         self._resources = dict(resources or {})
+        self.own_secrets = secrets is not None
         self._secrets = secrets or from_environment
         self._clock = clock
         self._lease_ms = parse_ms(lease)
+        self._breaker = breaker
         self._engine: Engine | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
-        if policy is not None:
-            why = "policy files are not part of this version: leave policy= out, and use scopes= and approval= on tools"
-            raise InvalidDeclaration(why)
+        self.policy = policy
         self._check()
 
     def _check(self) -> None:
@@ -94,7 +125,7 @@ class App:
                 why = f"two workflows are named {workflow.name!r}. Rename one, or list it once."
                 raise InvalidDeclaration(why)
             names.add(workflow.name)
-            _ = workflow.first
+            _ = workflow.first, workflow.migration_paths()
             for tool in workflow.tools.values():
                 _check_tool(tool)
         for tool in self._tools:
@@ -104,6 +135,11 @@ class App:
     def workflows(self) -> Mapping[str, Workflow[Any, Any]]:
         """The registered workflows by name."""
         return {workflow.name: workflow for workflow in self._workflows}
+
+    @property
+    def tools(self) -> Mapping[str, Tool[..., Any]]:
+        """The tools of attached runs by name."""
+        return {tool.name: tool for tool in self._tools}
 
     # ------------------------------------------------------------ opening
 
@@ -132,11 +168,22 @@ class App:
         finally:
             await self._close()
 
-    async def serve(self, stop: asyncio.Event, *, together: int, grace: Duration) -> None:
-        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed."""
+    async def serve(
+        self,
+        stop: asyncio.Event,
+        *,
+        together: int,
+        grace: Duration,
+        supervised: Callable[[str], Callable[[], None]] | None = None,
+    ) -> None:
+        """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed.
+
+        `supervised` is told the worker's name; what it returns is called again and again while this process goes on.
+        """
         await self._open(drives=True)
         try:
-            worker = Worker(self._need_engine(), together=together)
+            engine = self._need_engine()
+            worker = Worker(engine, together=together, beat=supervised and supervised(engine.worker))
             working = asyncio.get_running_loop().create_task(worker.run())
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -151,20 +198,30 @@ class App:
             why = "this app is open already: enter it once, or make a second App"
             raise InvalidDeclaration(why)
         engine = Engine(
-            open_store(self.store, create=True),
+            open_store(self.store, create=self.seal is None, encryption=self.encryption),
             workflows=self._workflows,
             tools=self._tools,
             resources=self._resources,
             secrets=self._secrets,
             clock=self._clock,
             lease_ms=self._lease_ms,
+            policy=None if self.policy is None else PolicyFile(self.policy),
+            breaker=self._breaker,
+            operators=None if self.trust is None or not drives else TrustedOperators(self.trust),
+            approval_ttl_ms=self._approval_ttl_ms,
         )
         try:
+            if drives:
+                await self._compare_with_seal(engine.store)
             await engine.open(drives=drives)
         except BaseException:
             engine.store.close()
             raise
         self._engine = engine
+
+    async def _compare_with_seal(self, store: Store) -> None:
+        if self.seal is not None:
+            await sealing.require(store, self.seal, None if self.trust is None else keys.load(self.trust))
 
     async def _close(self) -> None:
         engine, self._engine = self._engine, None
@@ -234,6 +291,7 @@ class App:
             engine.family.add(handle.id)
             working = asyncio.get_running_loop().create_task(worker.run())
             seconds = None if timeout is None else parse_ms(timeout) / 1000
+            await ruling.wake(engine)  # before it is asked whether only a person helps
             try:
                 async with asyncio.timeout(seconds):
                     await until_settled(engine, handle.id, working)
@@ -306,7 +364,7 @@ class App:
             authority=(authority or Authority("")).granted(now),
             budget=_amounts(budget),
             tags=tags,
-            deadline=_moment(deadline, now),
+            deadline=moment_of(deadline, now),
         )
         created = await engine.writer.durable(Create(new))
         if (created.workflow, created.digest) != (new.workflow, new.digest):
@@ -340,50 +398,6 @@ class App:
             session.state.apply(entry)
         decision = decide(session.state, session.world())
         return Decision((*recovered, *decision.append), decision.perform)
-
-    # ------------------------------------------------------------ verbs
-
-    def _operator(self) -> Operator:
-        engine = self._need_engine()
-
-        async def write(operation: Any) -> Any:
-            answer = await engine.writer.durable(operation)
-            engine.woken.set()
-            return answer
-
-        return Operator(engine.store, write, engine.clock.now)
-
-    async def send(self, run_id: str, name: str, value: object, /, *, id: str | None = None) -> None:
-        """Send a signal to a run; the same `id` a second time is the same signal. Raises UnknownRun, WrongStatus."""
-        await self._operator().send(run_id, name, value, id=id)
-
-    async def cancel(self, run_id: str, /, *, why: str) -> None:
-        """Let a run finish what is in flight and start nothing new. Raises UnknownRun, WrongStatus."""
-        await self._operator().cancel(run_id, why=why)
-
-    async def kill(self, run_id: str, /, *, why: str) -> Sequence[str]:
-        """Stop a run and its descendants now; return the paths whose outcome is left unknown."""
-        return [path for _, path in await self._operator().kill(run_id, why=why)]
-
-    async def grant(self, run_id: str, /, *, by: str, scopes: Iterable[str] = (), budget: Cost | None = None) -> None:
-        """Give a run further scopes or money. Raises UnknownRun, InvalidValue."""
-        await self._operator().grant(run_id, by=by, scopes=scopes, budget=budget)
-
-    async def resolve(self, run_id: str, path: str, finding: Finding[Any], /, *, by: str, why: str) -> None:
-        """Settle an unknown effect on a person's word. Raises UnknownRun, UnknownStep."""
-        await self._operator().resolve(run_id, path, finding, by=by, why=why)
-
-    async def approve(self, approval_id: str, /, *, by: str) -> None:
-        """Approve exactly one effect, once. Raises UnknownApproval."""
-        await self._operator().approve(approval_id, by=by)
-
-    async def deny(self, approval_id: str, /, *, by: str, why: str) -> None:
-        """Deny exactly one effect. Raises UnknownApproval."""
-        await self._operator().deny(approval_id, by=by, why=why)
-
-    async def retry(self, run_id: str, /, *, by: str, why: str = "") -> None:
-        """Re-enter the failed segment of a run, keeping its finished steps. Raises UnknownRun, WrongStatus."""
-        await self._operator().retry(run_id, by=by, why=why)
 
     # ------------------------------------------------------------ attached runs
 
@@ -423,9 +437,3 @@ def _amounts(budget: Cost | None) -> dict[str, Decimal]:
     except ValueError as error:
         what = "budget"
         raise InvalidValue(what, str(error)) from error
-
-
-def _moment(deadline: Duration | datetime | None, now: int) -> int | None:
-    if deadline is None:
-        return None
-    return to_ms(deadline) if isinstance(deadline, datetime) else now + parse_ms(deadline)

@@ -33,6 +33,20 @@ def find_charge(order: str, cents: int) -> mp.Finding[str]:
     return mp.happened(f"receipt for {order}") if written(f"{order} {cents}") else mp.did_not_happen()
 
 
+@mp.tool(effect="queryable", visible_within="0s")
+def refund(receipt: str) -> None:
+    with LEDGER.open("a") as ledger:
+        ledger.write(f"refund {receipt}\n")
+
+
+@refund.reconcile
+def find_refund(receipt: str) -> mp.Finding[None]:
+    return mp.happened(None) if written(f"refund {receipt}") else mp.did_not_happen()
+
+
+charge.compensate(refund)
+
+
 @mp.tool
 def fax(to: str) -> str | None:
     with LEDGER.open("a") as ledger:
@@ -50,6 +64,30 @@ def mail(to: str) -> str:
 @mp.tool(effect="keyed", key_ttl="24h", scopes=["payments:charge"], cost={"usd": Decimal(3)})
 async def pay(order: str) -> str:
     return f"paid {order}"
+
+
+pay.compensate(mail)
+
+
+@mp.tool(effect="keyed", key_ttl="24h", cost={"usd": 1})
+async def splurge(call: mp.Call) -> str:
+    call.spent(usd=5)
+    return "gone"
+
+
+@mp.tool(cost={"usd": 7})
+async def gamble() -> str:
+    raise RuntimeError("the line dropped")
+
+
+@mp.workflow(version="1", tools=[gamble])
+async def gambling(run: mp.Run) -> str:
+    return await gamble()
+
+
+@mp.workflow(version="1", tools=[splurge])
+async def splurging(run: mp.Run) -> str:
+    return await splurge()
 
 
 @mp.workflow(version="1", tools=[charge])
@@ -116,6 +154,6 @@ async def second(run: mp.Run, order: str) -> mp.Next[str]:
 
 app = mp.App(
     "sqlite:///shop.db",
-    workflows=[buy, faxing, mailing, paying, listening, sleeping, failing, family, staged],
+    workflows=[buy, faxing, mailing, paying, splurging, gambling, listening, sleeping, failing, family, staged],
     lease=os.environ.get("SHOP_LEASE", "30s"),
 )

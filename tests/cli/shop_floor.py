@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,8 @@ class Shop:
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def milepost(self, *args: str, stdin: str | None = None) -> Result:
-        """Run the command line in this process."""
+        """Run the command line in this process. A worker's supervisor would be another one: it is left out."""
+        args = ("worker", "--no-supervisor", *args[1:]) if args[:1] == ("worker",) else args
         return CliRunner().invoke(cli, args, input=stdin, prog_name="milepost")
 
     def ok(self, *args: str, stdin: str | None = None) -> str:
@@ -64,7 +65,7 @@ class Shop:
 
     def drive(self) -> None:
         """Drive every run, in this process, until all of them rest or have ended."""
-        asyncio.run(_drive(self.app()))
+        asyncio.run(drive_all(self.app()))
 
     def status(self, run: str) -> str:
         """The status of a run."""
@@ -100,12 +101,13 @@ class Shop:
         return (self.folder / f"worker-{self.workers.index(process)}.log").read_text()
 
 
-async def _drive(app: App) -> None:
+async def drive_all(app: App, until: Callable[[Store], Awaitable[bool]] | None = None) -> None:
+    """Drive every run of an App's store until all of them rest or have ended, or until something holds."""
     stop = asyncio.Event()
     serving = asyncio.create_task(app.serve(stop, together=20, grace="1s"))
     with opened(app.store) as store:
         async with asyncio.timeout(20):
-            while not await _rests(store) and not serving.done():  # noqa: ASYNC110  the store has no event to wait for
+            while not await (until or _rests)(store) and not serving.done():  # noqa: ASYNC110  the store has no event to wait for
                 await asyncio.sleep(0.01)
     stop.set()
     await serving

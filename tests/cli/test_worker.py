@@ -121,6 +121,21 @@ def test_a_run_is_killed_from_another_process_while_its_tool_hangs(shop: Shop) -
     assert shop.ledger() == ["hangs 500", "one 500"]
 
 
+def test_a_cancel_from_another_process_is_not_overwritten_by_what_the_worker_writes_next(shop: Shop) -> None:
+    """Requirement 66. Requirement 60. It is a message that the worker takes, beside whatever it records itself."""
+    (shop.folder / "shop.py").write_text((shop.folder / "shop.py").read_text().replace("wait(60)", "wait(5)"))
+    shop.worker()
+    run = shop.start("staged", "hangs")
+    eventually(lambda: "hangs 500" in shop.ledger(), saying="the first segment is in flight")
+
+    assert shop.process("cancel", run, "--why", "enough", "--by", "ann").returncode == 0
+
+    eventually(lambda: shop.status(run) == "cancelled")
+    names = [line["entry"] for line in shop.read("journal", run)]
+    assert names.index("cancel_asked") < names.index("effect_confirmed") < names.index("run_stopped")
+    assert "approval_asked" not in names, "nothing new was started after it"
+
+
 def test_only_so_many_runs_are_driven_together(shop: Shop) -> None:
     shop.worker("--together", "1")
     in_flight(shop, "hangs")

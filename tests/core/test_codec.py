@@ -15,7 +15,7 @@ from milepost.core import entries as e
 from milepost.errors import MalformedEntry, NewerSchema
 from tests.core import samples as say
 
-KINDS: tuple[type[e.Entry], ...] = get_args(e.AnyEntry)
+KINDS: tuple[type[e.Entry], ...] = get_args(codec.AnyEntry)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -262,3 +262,13 @@ def test_a_denial_keeps_its_reason() -> None:
     approval = say.run(say.planned(), ASKED, denied).approvals["ap-1"]
 
     assert (approval.verdict, approval.by, approval.why) == ("denied", "ann", "too much")
+
+
+def test_an_effect_that_a_rule_denies_before_it_is_tried_again_has_failed_for_good() -> None:
+    denied = say.failed(at=30, reason="denied", final=True, retry_at=None, by="policy never", policy="1+ab")
+
+    effect = say.effect(say.run(say.started(), say.failed(), denied))
+
+    assert (effect.outcome, effect.reason, effect.final, effect.by) == ("failed", "denied", True, "policy never")
+    with pytest.raises(IllegalOutcome):
+        say.run(say.started(), say.failed(), denied, denied)

@@ -7,8 +7,9 @@ import pytest
 
 from milepost.core import entries as e
 from milepost.core import messages as m
+from milepost.core.code_entries import Resumed
 from milepost.core.inbox import find_effect, journal
-from milepost.core.state import ENDED, RunState
+from milepost.core.state import ENDED, IMPORTED, RunState
 from tests.core import samples as say
 
 NOW = 1_000
@@ -87,11 +88,30 @@ def test_a_child_that_is_not_ours_is_not_heard() -> None:
     assert journal(say.run(), m.Child(at=99, child="c9", status="done"), NOW) == []
 
 
-@pytest.mark.parametrize("status", ["failed", "blocked"])
-def test_a_failed_or_blocked_run_is_retried_on_a_person_s_word(status: str) -> None:
-    assert journal(say.run(stopped(status)), m.Retry(at=99, by="ann", why="mended"), NOW) == [
+def test_a_failed_run_is_retried_on_a_person_s_word() -> None:
+    assert journal(say.run(stopped("failed")), m.Retry(at=99, by="ann", why="mended"), NOW) == [
         e.Retried(at=NOW, by="ann", why="mended")
     ]
+
+
+def test_a_block_is_lifted_by_resume_and_by_no_retry() -> None:
+    blocked = say.run(stopped("blocked"))
+
+    assert journal(blocked, m.Resume(at=99, by="ann", why="mended"), NOW) == [
+        Resumed(at=NOW, by="ann", why="mended", was=blocked.code)
+    ]
+    assert "milepost resume" in refusal(blocked, m.Retry(at=99, by="ann"))
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "killed"])
+def test_what_is_not_blocked_is_not_resumed(status: str) -> None:
+    assert status in refusal(say.run(stopped(status)), m.Resume(at=99, by="ann"))
+
+
+def test_a_segment_whose_condition_failed_is_retried_like_one_that_raised() -> None:
+    state = say.run(e.RunStopped(at=60, status="blocked", code="condition_failed", why="x"))
+
+    assert journal(state, m.Retry(at=99, by="ann"), NOW) == [e.Retried(at=NOW, by="ann")]
 
 
 @pytest.mark.parametrize("status", ["cancelled", "killed"])
@@ -111,8 +131,9 @@ def test_an_approval_that_is_given_lets_the_effect_start() -> None:
 
     entries = settle(state, m.Answer(at=99, by="ann", approval="ap-1", approved=True))
 
-    assert entries == [e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann")]
-    assert state.approvals["ap-1"].permits("1", "d1")
+    assert entries == [e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann", said_at=99)]
+    approval = state.approvals["ap-1"]
+    assert approval.permits(approval.binding, NOW)
 
 
 def test_a_denial_fails_the_effect_for_good_and_says_who_denied() -> None:
@@ -123,14 +144,15 @@ def test_a_denial_fails_the_effect_for_good_and_says_who_denied() -> None:
     effect = say.effect(state)
     assert (effect.outcome, effect.final, effect.reason) == ("failed", True, "denied")
     assert effect.why == "denied by ann: too much"
-    assert not state.approvals["ap-1"].permits("1", "d1")
+    approval = state.approvals["ap-1"]
+    assert not approval.permits(approval.binding, NOW)
 
 
 def test_an_approval_is_answered_once() -> None:
     state = say.run(say.planned(), ASKED)
     settle(state, m.Answer(at=99, by="ann", approval="ap-1", approved=True))
 
-    assert "approved already" in refusal(state, m.Answer(at=99, by="bob", approval="ap-1", approved=False))
+    assert "approved already" in refusal(state, m.Answer(at=99, by="bob", approval="ap-1", approved=True))
 
 
 def test_an_approval_that_was_not_asked_cannot_be_answered() -> None:
@@ -306,6 +328,23 @@ def test_the_block_is_lifted_only_when_every_contradiction_was_looked_into() -> 
     assert [type(entry) for entry in second] == [e.EffectConfirmed, e.Retried]
 
 
+def test_looking_into_a_contradiction_does_not_let_an_imported_run_go_on() -> None:
+    """Requirement 24. Whether nothing drives it where it came from is another question, which resume answers."""
+    imported = e.RunStopped(at=90, status="blocked", code=IMPORTED, why="from another store")
+    state = say.run(*contradicted_entries(), imported)
+
+    entries = settle(state, resolve("happened"))
+    assert [type(entry) for entry in entries] == [e.EffectConfirmed]
+    assert state.status == "blocked"
+
+    assert [type(entry) for entry in settle(state, m.Resume(at=99, by="ann", why="it is stopped there"))] == [Resumed]
+
+
+def contradicted_entries() -> list[e.Entry]:
+    against = e.Contradicted(at=80, step=say.STEP, evidence="it returned after all", by="worker-1")
+    return [say.started(), say.failed(final=True), against]
+
+
 def test_looking_into_a_contradiction_does_not_revive_a_run_that_ended() -> None:
     state = contradicted(say.started(), say.failed(final=True), KILLED, blocked=False)
 
@@ -313,3 +352,10 @@ def test_looking_into_a_contradiction_does_not_revive_a_run_that_ended() -> None
 
     assert [type(entry) for entry in entries] == [e.EffectConfirmed]
     assert state.status == "killed"
+
+
+@pytest.mark.parametrize("status", ["running", *sorted(ENDED)])
+def test_to_look_again_changes_nothing_by_itself(status: str) -> None:
+    state = say.run(*([] if status == "running" else [stopped(status)]))
+
+    assert journal(state, m.Recheck(at=1, by="worker-1"), NOW) == []

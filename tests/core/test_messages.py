@@ -11,11 +11,15 @@ MESSAGES: list[m.AnyMessage] = [
     m.Send(at=1, by="ann", id="s1", name="go", value=msgspec.Raw(b'{"a":[1]}')),
     m.Cancel(at=1, why="x"),
     m.Grant(at=1, scopes=("a",), budget={"usd": Decimal("1.50")}, why="ok"),
+    m.Revoke(at=1, by="ann", scopes=("a",), ceilings={"usd": Decimal(5)}, why="too much"),
     m.Answer(at=1, approval="ap-1", approved=False, why="no"),
     m.Resolve(at=1, path="pay/charge#1", answer="happened", why="saw it", value=msgspec.Raw(b'"r"')),
     m.Evidence(at=1, visit=2, step=":0", path="p", attempt=3, saw="returned", value=msgspec.Raw(b"7"), why="late"),
     m.Child(at=1, child="c1", status="done", result=msgspec.Raw(b"1")),
     m.Retry(at=1, why="mended"),
+    m.Recheck(at=1, by="worker-1"),
+    m.Resume(at=1, by="ann", why="compatible now"),
+    m.Rewind(at=1, by="ann", to=2, why="the wrong customer"),
 ]
 
 

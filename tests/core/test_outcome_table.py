@@ -27,6 +27,7 @@ LEGAL: dict[tuple[str, str], str] = {
     ("unknown", "resend"): "unknown",
     ("unknown", "contradict"): "unknown",
     ("failed", "retry"): "started",
+    ("failed", "fail"): "failed",
     ("failed", "confirm"): "confirmed",
     ("failed", "contradict"): "failed",
     ("confirmed", "contradict"): "confirmed",
@@ -67,9 +68,10 @@ def test_the_table_holds_nothing_else() -> None:
     assert TABLE == LEGAL
 
 
-def test_what_failed_for_good_is_not_retried() -> None:
+@pytest.mark.parametrize("event", ["retry", "fail"])
+def test_what_failed_for_good_is_neither_retried_nor_given_up_again(event: Event) -> None:
     with pytest.raises(IllegalOutcome):
-        change("failed", "retry", final=True)
+        change("failed", event, final=True)
 
 
 def test_what_failed_becomes_confirmed_only_after_a_contradiction() -> None:

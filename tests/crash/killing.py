@@ -68,9 +68,10 @@ class Warm:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def work(self, folder: Path, strace: Sequence[str], crash_at: str) -> int:
+    def work(self, folder: Path, strace: Sequence[str], crash_at: str, program: str) -> int:
         """Let a worker work on the folder, traced if options are given; return its code, or minus the signal."""
-        request = {"folder": str(folder), "environment": {"CRASH_FOLDER": str(folder), CRASH_AT: crash_at}}
+        environment_ = {"CRASH_FOLDER": str(folder), CRASH_AT: crash_at}
+        request = {"program": program, "folder": str(folder), "environment": environment_}
         self._ask({**request, "waits": bool(strace)})
         pid = self._answer()["pid"]
         tracer = attached(pid, folder, strace) if strace else None
@@ -127,15 +128,16 @@ def attached(pid: int, folder: Path, strace: Sequence[str]) -> subprocess.Popen[
 WARM = Warm()
 
 
-def work(folder: Path, *strace: str, crash_at: str = "") -> Ended:
+def work(folder: Path, *strace: str, crash_at: str = "", program: str = "desk") -> Ended:
     """Run a worker on the folder until it ends or dies."""
-    code = WARM.work(folder, strace, crash_at)
+    code = WARM.work(folder, strace, crash_at, program)
     return Ended(code, (folder / "out").read_text(), (folder / "err").read_text())
 
 
-def killed_at(folder: Path, call: str, number: int) -> bool:
+def killed_at(folder: Path, call: str, number: int, program: str = "desk") -> bool:
     """Run a worker that is killed as it enters the system call for that time; return whether it came that far."""
-    ended = work(folder, "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={number}")
+    kill = f"inject={call}:signal=SIGKILL:when={number}"
+    ended = work(folder, "-e", f"trace={call}", "-e", kill, program=program)
     if ended.killed:
         assert "killed by SIGKILL" in (folder / "trace").read_text()
         return True
@@ -143,9 +145,9 @@ def killed_at(folder: Path, call: str, number: int) -> bool:
     return False
 
 
-def calls_of(folder: Path) -> dict[str, int]:
+def calls_of(folder: Path, program: str = "desk") -> dict[str, int]:
     """Run a worker without killing it and return how often it entered each of the system calls."""
-    ended = work(folder, "-e", f"trace={','.join(CALLS)}")
+    ended = work(folder, "-e", f"trace={','.join(CALLS)}", program=program)
     assert ended.code == 0, ended.err
     lines = (folder / "trace").read_text().splitlines()
     return {call: sum(f" {call}(" in line for line in lines) for call in CALLS}
@@ -160,13 +162,12 @@ def spread(count: int, wanted: int) -> list[int]:
     return sorted({min(count, int(width * place + chance.random() * width) + 1) for place in range(wanted)})
 
 
-def restarted(folder: Path) -> dict[str, Any]:
+def restarted(folder: Path, program: str = "desk") -> Any:
     """Start the worker again until the run has ended; return its result."""
     for _ in range(RESTARTS_MOST):
-        ended = work(folder)
+        ended = work(folder, program=program)
         if ended.code == 0:
-            result: dict[str, Any] = json.loads(ended.out)
-            return result
+            return json.loads(ended.out)
         assert ended.killed, ended.err
     raise AssertionError(f"not ended after {RESTARTS_MOST} restarts")
 
@@ -226,7 +227,7 @@ def told_of(folder: Path, effect: str) -> list[e.Entry]:
     for entries in journals(folder):
         steps: set[str] = set()
         for entry in entries:
-            if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+            if isinstance(entry, e.BOUNDARIES):
                 steps = set()
             plan = getattr(entry, "plan", entry)
             if isinstance(plan, e.EffectPlanned) and f"{plan.tool} {first_of(plan)}".startswith(effect):

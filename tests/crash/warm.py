@@ -1,9 +1,9 @@
-"""Workers without the wait: `python -m tests.crash.warm` has imported all that `desk` needs, and forks one a request.
+"""Workers without the wait: `python -m tests.crash.warm` has imported all programs, and forks a worker a request.
 
 The crash tests start some hundred workers, and an interpreter that reads its modules takes most of the time of each. A
 fork is a process like any other: it opens the store, takes its lock, and is killed, by itself. A request is a line of
-JSON with its folder and its environment; the answer is a line with its process id, and one with how it ended. A worker
-that `waits` stops itself before it does anything, so that a tracer can be attached.
+JSON with its program, its folder and its environment; the answer is a line with its process id, and one with how it
+ended. A worker that `waits` stops itself before it does anything, so that a tracer can be attached.
 """
 
 import asyncio
@@ -15,7 +15,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.crash import desk
+from tests.crash import desk, undo
+
+PROGRAMS = {"desk": desk.main, "pay": undo.pay, "undo": undo.go_back}
 
 
 def worker(request: dict[str, Any]) -> int:
@@ -28,7 +30,7 @@ def worker(request: dict[str, Any]) -> int:
         os.close(file)
     if request["waits"]:
         os.kill(os.getpid(), signal.SIGSTOP)
-    asyncio.run(desk.main())
+    asyncio.run(PROGRAMS[request["program"]]())
     sys.stdout.flush()
     return 0
 

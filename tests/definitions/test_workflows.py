@@ -117,6 +117,50 @@ def test_a_migration_is_declared_for_each_older_version() -> None:
         flow.migration(from_="0.5")(slow)  # type: ignore[arg-type]
 
 
+def ends(segment: str, state: Any) -> Next[str]:
+    return fail(segment)
+
+
+def test_migrations_lead_from_version_to_version_as_people_count() -> None:
+    """Requirement 35."""
+    flow: Workflow[Case, str] = Workflow("w", version="2.0", input=Case, result=str)
+    for version in ("1.10", "1.2", "beta", "1"):
+        flow.migration(from_=version)(ends)
+
+    assert flow.migration_paths() == {
+        "1": ("1", "1.2", "1.10", "beta", "2.0"),
+        "1.2": ("1.2", "1.10", "beta", "2.0"),
+        "1.10": ("1.10", "beta", "2.0"),
+        "beta": ("beta", "2.0"),
+    }
+
+
+def test_a_migration_may_say_where_it_leads() -> None:
+    flow: Workflow[Case, str] = Workflow("w", version="3", input=Case, result=str)
+    flow.migration(from_="1", to="3")(ends)
+    flow.migration(from_="2")(ends)
+
+    assert flow.migration_paths() == {"1": ("1", "3"), "2": ("2", "3")}
+
+
+def test_a_migration_that_leads_nowhere_is_refused() -> None:
+    flow = desk()
+    flow.migration(from_="0", to="0.5")(ends)
+
+    with pytest.raises(InvalidDeclaration, match=r"leads to '0\.5' and no further"):
+        flow.migration_paths()
+
+
+def test_a_prompt_has_a_version_and_a_fingerprint() -> None:
+    """Requirement 34."""
+    first, second = prompt("p", "a"), prompt("p", "b", version="2")
+
+    assert (first.version, second.version) == ("1", "2")
+    assert first.fingerprint != second.fingerprint
+    with pytest.raises(InvalidDeclaration, match="write it as text"):
+        prompt("p", "a", version="")
+
+
 def test_a_fingerprint_changes_with_the_code_and_with_the_types() -> None:
     """Requirement 44."""
 
@@ -215,6 +259,8 @@ def another_mail(to: str) -> None: ...
         ({"prompts": [prompt("p", "a"), prompt("p", "b")]}, "two are named p"),
         ({"compatible_with": "10"}, "'10' is no list of names"),
         ({"version": ""}, "write it as text"),
+        ({"models": ["a-model"]}, "is no mapping"),
+        ({"models": {"triage": ""}}, "is no mapping"),
         ({"name": "a b"}, "workflow name 'a b'"),
         ({"input": object()}, "input of w"),
         ({"result": list[asyncio.Lock]}, "result of w: Lock cannot be stored"),

@@ -29,7 +29,8 @@ SAYS: dict[Event, str] = {
 
 MORE_EXACTLY: dict[tuple[Outcome, Event], str] = {
     ("not_started", "confirm"): "another step that names the same business identity (`once=`) was confirmed",
-    ("not_started", "fail"): "a person denied it, or its identity was claimed with other arguments",
+    ("not_started", "fail"): "a person or a rule denied it, or its identity was claimed with other arguments",
+    ("failed", "fail"): "it was not tried again: a rule denies it now. Only while the failure is not final",
     ("failed", "confirm"): "a person who looked overrules it; only after it was contradicted",
     ("unknown", "lose"): "a further attempt was lost as well, or only that attempt is proven not to have happened",
 }

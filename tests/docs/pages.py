@@ -4,6 +4,7 @@ What a block is, is said by its first line:
 
     ```python            a script: run where it stands
     ```python shop.py    a file of the page: saved where it stands; run there if no command of the page runs it
+    ```toml policy.toml  a file that is no program: saved where it stands
     ```console           what is typed (`$ …`) and what is printed; run where it stands
     ```text, ```mermaid  to be read
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from tests.tidy.repository import files, text
 
 CONTRACT = {"docs/DESIGN.md", "docs/REQUIREMENTS.md", "docs/FAULTS.md"}
-LANGUAGES = {"python", "console", "text", "mermaid"}
+LANGUAGES = {"python", "toml", "console", "text", "mermaid"}
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 COMMAND = re.compile(r"^\$ (?P<line>.*?)(?:\s{2,}# (?P<remark>.*))?$")

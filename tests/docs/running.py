@@ -33,7 +33,9 @@ class Page:
         """Take every block of the page in order; then run what no command has run."""
         mentioned = {word for block in blocks(page) for command in typed_of(block) for word in command.line.split()}
         for block in blocks(page):
-            if block.language == "python":
+            if block.language == "toml":
+                (self.folder / block.name).write_text(block.body, encoding="utf-8")
+            elif block.language == "python":
                 self._python(block, only_save=block.name in mentioned)
             for command in typed_of(block):
                 self._console(block, command)

@@ -1,6 +1,7 @@
 """docs/limits.md is true: what still wins, wins; and what is said to be noticed, is noticed."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,11 @@ import apsw
 import pytest
 
 import milepost as mp
+from milepost.app import open_store
+from milepost.cli.opening import writing
+from milepost.core.policy import Answer, Request, Rule, Verdict
+from milepost.definitions.rules import Policy, PolicyFile, load
+from milepost.operations import keys, sealing
 from milepost.operations.inspection import Verified
 from milepost.stores.api import Query, Switch
 
@@ -88,6 +94,42 @@ def test_a_request_that_lands_after_its_bound_is_applied_twice_and_then_found(tm
     assert [(switch.scope, switch.kind) for switch in asyncio.run(switches())] == [("tool:pay", "hold")]
 
 
+def test_a_run_that_was_given_an_outcome_is_not_told_when_it_is_undone(tmp_path: Path) -> None:
+    ledger: list[str] = []
+
+    @mp.tool(effect="keyed", key_ttl="24h", once="order")
+    async def pay(order: str) -> str:
+        ledger.append(f"pay {order}")
+        return order
+
+    @mp.tool(effect="keyed", key_ttl="24h")
+    async def pay_back(order: str) -> None:
+        ledger.append(f"pay back {order}")
+
+    pay.compensate(pay_back)
+
+    @mp.workflow(version="1", tools=[pay])
+    async def buy(run: mp.Run, _: int) -> str:
+        return await pay("o-1")
+
+    app = mp.App(f"sqlite:///{tmp_path}/undone.db", workflows=[buy])
+
+    async def undo() -> tuple[list[str], str]:
+        async with app:
+            one, other = [await app.start(buy, number, key=f"key-{number}") for number in (1, 2)]
+            await one.result(timeout="10s")
+            await other.result(timeout="10s")
+            await app.rewind(one.id, to="0", by="ann", why="the wrong order")
+            for _ in range(500):
+                if "rewound" in [line.name for line in await app.inspect.journal(one.id)]:
+                    break
+                await asyncio.sleep(0.01)
+            await one.result(timeout="10s")
+            return ledger, (await other.status()).status
+
+    assert asyncio.run(undo()) == (["pay o-1", "pay back o-1", "pay o-1"], "done")
+
+
 def test_a_changed_entry_is_noticed(finished: Path) -> None:
     by_hand(
         finished,
@@ -130,3 +172,124 @@ def test_an_older_copy_of_the_file_is_not_noticed(finished: Path, tmp_path: Path
     with pytest.raises(mp.StartConflict):
         app_at(finished).run(looking, 2, key="first")
     assert app_at(finished).run(looking, 3, key="second") == 3  # as if the key had never been used
+
+
+# ------------------------------------------------------------ policies
+
+
+def verdict(when: str, answer: Answer = "allow", **args: object) -> Verdict:
+    return Policy("p", "1", "0" * 64, [Rule("all", "allow"), Rule("r", answer, when=when)]).decide(
+        Request("pay", views={"args": lambda: args})
+    )
+
+
+def test_a_comparison_of_unlike_things_for_equality_is_false_and_no_error() -> None:
+    assert verdict("args.cents == '5000'", "deny", cents=5000).answer == "allow"
+    assert verdict("args.cents > '5000'", "deny", cents=5000).waits
+
+
+def test_half_of_an_or_decides_where_the_other_half_has_no_field() -> None:
+    when = "args.cents <= 5000 || args.vip"
+
+    assert verdict(when, vip=True).answer == "allow"
+    assert verdict(when, vip=False).waits
+
+
+def test_an_amount_in_a_condition_is_a_float() -> None:
+    assert verdict("args.big == 1180591620717411303424.0", "deny", big=2**70 + 1).rule == "r"
+
+
+def test_a_policy_file_that_is_half_written_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    rules = ['version = "1"', '[[rule]]\nname = "all"\nverdict = "allow"', '[[rule]]\nname = "never"\nverdict = "deny"']
+    file = PolicyFile(path)
+
+    path.write_text("\n".join(rules[:2]))
+    half = file.decide(Request("pay"))
+    path.write_text("\n".join(rules))
+
+    assert (half.answer, file.decide(Request("pay")).answer) == ("allow", "deny")
+
+
+def test_an_edit_that_keeps_size_time_and_inode_is_not_seen(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('version = "1"\n[[rule]]\nname = "all"\nverdict = "allow"')
+    file = PolicyFile(path)
+    before = file.decide(Request("pay"))
+    stat = path.stat()
+
+    path.write_text('version = "1"\n[[rule]]\nname = "al"\nverdict = "deny" \n')
+    os.truncate(path, stat.st_size)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    assert path.stat().st_size == stat.st_size
+    assert (before.answer, file.decide(Request("pay")).answer) == ("allow", "allow")
+    assert load(path).decide(Request("pay")).answer == "deny"
+
+
+def test_what_a_segment_reads_by_itself_is_not_in_the_provenance(tmp_path: Path) -> None:
+    page, sent = tmp_path / "page.txt", []
+    page.write_text("write to mallory")
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = "1"\n[[rule]]\nname = "all"\nverdict = "allow"\nwhen = "provenance.after == []"\n')
+
+    @mp.tool
+    async def mail(to: str) -> None:
+        sent.append(to)
+
+    @mp.workflow(version="1", tools=[mail])
+    async def desk(_run: mp.Run) -> None:
+        await mail(page.read_text())
+
+    mp.App(f"sqlite:///{tmp_path}/p.db", workflows=[desk], policy=str(policy)).run(desk)
+
+    assert sent == ["write to mallory"]
+
+
+def sealed(place: Path, folder: Path) -> Path:
+    """Seal a store, elsewhere."""
+    keys.create("ada", folder)
+    seal = folder / "store.seal"
+
+    async def sealing_it() -> None:
+        store = open_store(f"sqlite:///{place}")
+        try:
+            await sealing.seal(store, writing(store), keys.read_private(folder / "ada.key"), seal, 1, "ada")
+        finally:
+            store.close()
+
+    asyncio.run(sealing_it())
+    return seal
+
+
+def test_with_a_seal_a_cut_tail_and_an_older_copy_are_refused(finished: Path, tmp_path: Path) -> None:
+    """Requirement 48."""
+    older = tmp_path / "older.db"
+    shutil.copy(finished, older)
+    seal = sealed(finished, tmp_path / "elsewhere")
+    app = mp.App(f"sqlite:///{finished}", workflows=[looking], seal=seal)
+    assert app.run(looking, 2, key="second") == 2
+
+    shutil.copy(finished, tmp_path / "good.db")
+    by_hand(
+        finished,
+        "DELETE FROM mp_journal WHERE run = 1 AND seq = (SELECT seq FROM mp_heads WHERE run = 1)",
+        "UPDATE mp_heads SET (row, seq, hash) = "
+        "(SELECT row, seq, hash FROM mp_journal WHERE run = 1 ORDER BY seq DESC) WHERE run = 1",
+    )
+    with pytest.raises(sealing.SealBroken, match="cut"):
+        app.run(looking, 3, key="third")
+
+    shutil.copy(older, finished)
+    with pytest.raises(sealing.RolledBack):
+        app.run(looking, 3, key="third")
+
+
+def test_what_was_added_after_the_seal_and_cut_again_is_not_noticed(finished: Path, tmp_path: Path) -> None:
+    seal = sealed(finished, tmp_path / "elsewhere")
+    shutil.copy(finished, tmp_path / "older.db")
+    app_at(finished).run(looking, 2, key="second")
+    shutil.copy(tmp_path / "older.db", finished)
+
+    app = mp.App(f"sqlite:///{finished}", workflows=[looking], seal=seal)
+    assert app.run(looking, 3, key="second") == 3

@@ -78,7 +78,7 @@ class RunLaws:
                 self._confirm(entry)
             case e.EffectFailed():
                 self._fail(entry)
-            case e.Checkpointed() | e.RunDone():
+            case e.Checkpointed() | e.RewindAsked() | e.Rewound() | e.RunDone():
                 self._leave()
             case e.SegmentFailed() | e.Retried():
                 self.effects = {step: one for step, one in self.effects.items() if one.outcome != "failed"}

@@ -19,6 +19,7 @@ from milepost.core import inbox, messages
 from milepost.core.authority import Granted
 from milepost.core.lease import needed_until
 from milepost.core.outcome import Ask
+from milepost.definitions.redaction import Redactor
 from milepost.definitions.tools import Tool
 from milepost.errors import Denied, EpochLost, IllegalOutcome, MilepostError, StepFailed
 from milepost.runtime import boundaries, driver, effects, reconcile
@@ -74,6 +75,8 @@ class Put(NamedTuple):
     holds: tuple[str, ...] = ()
     lifts: tuple[str, ...] = ()
     lost: tuple[tuple[str, bytes], ...] = ()
+    waits: tuple[str, ...] = ()
+    at: int = 0
 
 
 class Thought(NamedTuple):
@@ -108,12 +111,16 @@ class Desk:
         self.sessions: dict[str, Session] = {}
         self.writer: Any = self
         self.turn = self.tools_in_flight = self.lapses = 0
+        self.policy = None
         self.crowded, self.failed, self.draining = False, None, False
+        self.halted, self.breaker = False, None
+        self.stops = SimpleNamespace(now=list, again=list)
         self.appends: list[Append] = []
         self.posts: list[Post] = []
         self.deadlines: Any = SimpleNamespace(set=self._timed_out, drop=lambda _: None)
         self._refusal = refusal
 
+    redactor = Redactor()
     lease_for = Engine.lease_for
     leased = Engine.leased
     moment = Engine.moment
@@ -288,8 +295,12 @@ class Steps:
                 if isinstance(perform, deciding.Enter):
                     await self._enter(session)
                 await driver.rest(session, deciding.Rest("switch", session.due()))
-            case resting:
+            case deciding.Rest() | deciding.Release() as resting:
                 await driver.rest(session, resting)
+            case deciding.Migrate():
+                raise AssertionError("one version of the code is modelled")
+            case deciding.GoBack():
+                raise AssertionError("nobody asks for it here")
         return ""
 
     async def _settle(self, session: Session, world: deciding.World) -> str:
@@ -399,5 +410,7 @@ def _put(append: Append) -> Put:
         None if append.lease is None else append.lease[1],
         append.release,
         tuple(hold.scope for hold in append.holds),
-        tuple(scope for scope, _, _ in append.lifts),
+        tuple(lift.scope for lift in append.lifts),
+        waits=tuple(awaited.scope for awaited in append.waits),
+        at=append.at,
     )

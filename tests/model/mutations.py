@@ -152,7 +152,9 @@ def _renewal_brings_the_lease_back() -> Patches:
 
 @mistake("a lapsed lease lets go of a run that nobody took", within=FROZEN, finds=NEVER_RESTS)
 def _lapsed_lease_drops_the_run() -> Patches:
-    def dropped(session: Session, effect: Any, number: int, why: str, again_ms: int | None = 0) -> None:
+    def dropped(
+        session: Session, effect: Any, number: int, why: str, again_ms: int | None = 0, tried: Any = ()
+    ) -> None:
         session.evidence(effect, number, "not_sent", why=why)
         session.drop(EpochLost(session.run_id, session.head.epoch))
         raise EpochLost(session.run_id, session.head.epoch)

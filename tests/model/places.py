@@ -11,13 +11,14 @@ TICK = 1_000
 
 
 class Row(NamedTuple):
-    """What the store holds of one run. `known` are the ids of all messages that ever came."""
+    """What the store holds of one run. `known` are the ids of all messages that ever came, `waits` what it rests on."""
 
     record: Record
     owner: str | None = None
     due: int | None = 0
     inbox: tuple[tuple[int, bytes], ...] = ()
     known: frozenset[str] = frozenset()
+    waits: tuple[str, ...] = ()
 
 
 class Claimed(NamedTuple):

@@ -23,7 +23,7 @@ from tests.model.places import TICK, Flight, Held, Request, Row, State, Worker
 from tests.model.records import Record, Records
 from tests.model.rules import Rules, rests
 from tests.model.scenario import Scenario
-from tests.model.store import Store
+from tests.model.store import Store, woken
 
 Step = tuple[str, State]
 
@@ -307,7 +307,7 @@ class Protocol:
         if moved is not None or all(rests(row, state) for row in state.rows):
             return moved
         if state.switches:
-            return state._replace(switches=frozenset())
+            return woken(state, set(state.switches), state.now)._replace(switches=frozenset())
         moving = any(row.owner is not None or row.due is not None for row in state.rows)
         return self.tick(state) if moving else None
 
@@ -354,14 +354,17 @@ class Operator:
                     yield f"the operator kills run {run + 1}", killed.spend("kill")
             if state.may("cancel") and not row.record.state.ended:
                 yield self._tell(state, run, "cancel", messages.Cancel(at=state.now, by="op", why=""))
-            if state.may("retry") and row.record.state.status in {"failed", "blocked"}:
+            if state.may("retry") and row.record.state.status == "failed":
                 yield self._tell(state, run, "retry", messages.Retry(at=state.now, by="op"))
+            if state.may("retry") and row.record.state.status == "blocked":
+                yield self._tell(state.spend("retry"), run, "resume", messages.Resume(at=state.now, by="op"))
             yield from self._resolves(state, run, row)
             yield from self._approves(state, run, row)
         if state.may("hold"):
             yield "the operator holds the tool", state.spend("hold")._replace(switches=frozenset({"tool:pay"}))
         if state.may("lift") and state.switches:
-            yield "the operator lifts the hold", state.spend("lift")._replace(switches=frozenset())
+            lifted = woken(state.spend("lift"), set(state.switches), state.now)
+            yield "the operator lifts the hold", lifted._replace(switches=frozenset())
 
     def _tell(self, state: State, run: int, verb: str, message: messages.Message) -> Step:
         body = messages.encode(message)

@@ -61,7 +61,9 @@ def copied(state: RunState) -> RunState:
     new.owners = dict(state.owners)
     new.steps = {name: _copied_step(step) for name, step in state.steps.items()}
     new.approvals = {name: copy.copy(approval) for name, approval in state.approvals.items()}
-    new.ledger = Ledger(dict(state.ledger.granted), dict(state.ledger.spent), dict(state.ledger.reserved))
+    ledger = state.ledger
+    new.ledger = Ledger(dict(ledger.granted), dict(ledger.spent), dict(ledger.reserved), dict(ledger.since))
+    new.overspent = dict(state.overspent)
     new.signals, new.children = list(state.signals), dict(state.children)
     new.child_results, new.visits = dict(state.child_results), dict(state.visits)
     return new

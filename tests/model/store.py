@@ -11,7 +11,8 @@ from milepost.core import append as rules
 from milepost.core import codec
 from milepost.core import entries as e
 from milepost.errors import IllegalOutcome
-from tests.model.desk import Put
+from milepost.stores.waits import once_scope
+from tests.model.desk import TOOL, Put
 from tests.model.explorer import Violation
 from tests.model.places import Claimed, Row, State
 from tests.model.records import Record, Records
@@ -55,19 +56,22 @@ class Store:
                 named = (state.rows[holder.run].record.state.run, *holder[1:])
                 return state, ("once", *named)
             once[value] = Claimed(run, step, digest, "started", None)
-        _settle(once, run, put)
+        settled = _settle(once, run, put)
         row = self.write(row, put.entries)
         if state.switches and put.scopes:
             raise Violation("something starts though its tool is held")
         row = row._replace(inbox=tuple(mail for mail in row.inbox if mail[0] not in put.taken))
+        switches = (state.switches | set(put.holds)) - set(put.lifts)
+        open_ = {_scope(value) for value, holder in once.items() if holder.outcome != "confirmed"}
         if put.release is not None:
             now, due = put.release
-            row = row._replace(owner=None, due=now if row.inbox and now is not None else due)
-        state = state.with_row(run, row)
+            row = row._replace(owner=None, due=now if row.inbox and now is not None else due, waits=put.waits)
+            if any(scope not in switches | open_ for scope in put.waits):
+                row = _woken(row, put.at)
+        state = woken(state.with_row(run, row), {*settled, *put.lifts} - switches, put.at, but=run)
         if put.lease is not None:
             w = state.workers[worker]
             state = state.with_worker(worker, w._replace(row=max(w.row, put.lease), lease=max(w.lease, put.lease)))
-        switches = (state.switches | set(put.holds)) - set(put.lifts)
         return state._replace(once=tuple(sorted(once.items())), switches=switches), None
 
     def claim(self, state: State, run: int, worker: str, owner_was: str | None) -> State | None:
@@ -77,7 +81,7 @@ class Store:
             return None
         epoch = rules.next_epoch(row.record.state.epoch)
         claimed = codec.encode(e.Claimed(at=state.now, epoch=epoch, owner=worker))
-        return state.with_row(run, self.write(row, (claimed,))._replace(owner=worker, due=None))
+        return state.with_row(run, self.write(row, (claimed,))._replace(owner=worker, due=None, waits=()))
 
     def kill(self, state: State, run: int) -> State | None:
         """Take the epoch of a run from whoever holds it, and end it; None where it has ended."""
@@ -93,7 +97,9 @@ class Store:
         due = state.now if row.inbox or any(map(rules.settles_later, listed)) else None
         steps = {effect.step for effect in before.effects() if effect.outcome == "failed" and effect.attempt}
         once = tuple((value, holder) for value, holder in state.once if holder.run != run or holder.step not in steps)
-        return state.with_row(run, row._replace(owner=None, due=due))._replace(once=once)
+        freed = {_scope(value) for value, _ in state.once if value not in dict(once)}
+        state = state.with_row(run, row._replace(owner=None, due=due, waits=()))
+        return woken(state, freed, state.now)._replace(once=once)
 
     @staticmethod
     def deliver(state: State, run: int, name: str, body: bytes) -> State:
@@ -107,7 +113,25 @@ class Store:
         return state.with_row(run, row)
 
 
-def _settle(once: dict[str, Claimed], run: int, put: Put) -> None:
+def woken(state: State, scopes: set[str], now: int, but: int | None = None) -> State:
+    """Make those due who wait for a scope that stands no more."""
+    for run, row in enumerate(state.rows):
+        if run != but and row.owner is None and not scopes.isdisjoint(row.waits):
+            state = state.with_row(run, _woken(row, now))
+    return state
+
+
+def _woken(row: Row, now: int) -> Row:
+    return row._replace(due=now if row.due is None else min(row.due, now))
+
+
+def _scope(value: str) -> str:
+    return once_scope("", TOOL, value)
+
+
+def _settle(once: dict[str, Claimed], run: int, put: Put) -> set[str]:
+    """Settle identities; return the scopes for which others may have waited."""
+    changed = set()
     for value, step, outcome, result in put.settles:
         holder = once.get(value)
         if holder is not None and (holder.run, holder.step) == (run, step):
@@ -115,3 +139,5 @@ def _settle(once: dict[str, Claimed], run: int, put: Put) -> None:
                 del once[value]
             else:
                 once[value] = holder._replace(outcome=outcome, result=result)
+            changed.add(_scope(value))
+    return changed

@@ -120,7 +120,7 @@ async def test_a_call_cancelled_while_its_started_was_refused_leaves_nothing_to_
 
     async with stage.app(impatient):
         pass
-    stage.write("INSERT INTO mp_switches VALUES ('tool:pay', 'hold', 'a test', 'ann', 1)")
+    stage.write("INSERT INTO mp_switches VALUES ('tool:pay', 'hold', '', 'a test', 'ann', 1)")
     async with stage.app(impatient) as app:
         handle = await app.start(impatient)
         assert await handle.result(timeout="8s") == "gave up"

@@ -278,7 +278,7 @@ async def test_resolving_another_unknown_of_the_tool_does_not_lift_the_hold(stag
     async with stage.app(flow, still=True) as app:
         handle = await app.start(flow, "o-1")
         await parked(handle, "unknown")
-        stage.write("INSERT INTO mp_switches VALUES ('tool:charge', 'hold', 'a conflict', 'another run', 0)")
+        stage.write("INSERT INTO mp_switches VALUES ('tool:charge', 'hold', 'x', 'a conflict', 'another run', 0)")
         await app.resolve(handle.id, "flow/charge#1", mp.happened("receipt"), by="ann", why="looked")
         assert await handle.result(timeout="10s") == "receipt"
         assert [switch.scope for switch in await app.inspect.switches()] == ["tool:charge"]

@@ -98,7 +98,7 @@ async def test_another_version_blocks_visibly_unless_it_says_that_it_is_compatib
         assert blocked.value.reason == "incompatible"
     friendly = versioned("3", ("1", "2"))
     async with stage.app(friendly) as app:
-        await app.retry(handle.id, by="ann", why="deployed a compatible version")
+        await app.resume(handle.id, by="ann", why="deployed a compatible version")
         await status_of(app.handle(handle.id), "done")
         assert await app.handle(handle.id, friendly).result(timeout="5s") == "receipt a"
 
@@ -194,7 +194,9 @@ async def test_a_damaged_record_is_never_acted_upon_and_leaves_others_alone(stag
 async def test_a_version_is_recorded_of_everything_the_run_was_made_with(stage: Stage) -> None:
     """Requirement 44. Requirement 52. Workflow, tools, prompts and segments, each with its version or digest."""
     hello = mp.prompt("hello", "You are kind.")
-    flow = mp.Workflow("flow", version="7", input=int, result=int, tools=[charge], prompts=[hello])
+    flow = mp.Workflow(
+        "flow", version="7", input=int, result=int, tools=[charge], prompts=[hello], models={"answers": "model-3"}
+    )
 
     @flow.segment
     async def first(run: mp.Run, n: int) -> mp.Next[int]:
@@ -206,8 +208,9 @@ async def test_a_version_is_recorded_of_everything_the_run_was_made_with(stage: 
         manifest = (await app.inspect.detail(handle.id)).manifest
         assert (manifest["workflow"], manifest["version"]) == ("flow", "7")
         assert manifest["tools"]["charge"][0] == "1"
-        assert manifest["prompts"]["hello"] == hello.fingerprint[:16]
-        assert "first" in manifest["segments"]
+        assert manifest["prompts"]["hello"] == ["1", hello.fingerprint[:16]]
+        assert manifest["segments"].keys() == manifest["states"].keys() == {"first"}
+        assert manifest["models"] == {"answers": "model-3"}
 
 
 async def test_a_resend_of_another_version_of_its_tool_goes_to_a_person(stage: Stage) -> None:
@@ -215,7 +218,7 @@ async def test_a_resend_of_another_version_of_its_tool_goes_to_a_person(stage: S
     sent = []
 
     def of(version: str) -> mp.Workflow[None, str]:
-        @mp.tool(name="pay", version=version, effect="keyed", key_ttl="24h")
+        @mp.tool(name="pay", version=version, effect="keyed", key_ttl="24h", compatible_with=["1"])
         async def pay(call: mp.Call) -> str:
             sent.append(version)
             raise RuntimeError("line broke")

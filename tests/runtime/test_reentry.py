@@ -280,7 +280,7 @@ async def test_a_diverged_run_goes_on_when_the_old_code_is_back(stage: Stage, wo
     old = deployed(before, charge, refund)
     async with stage.app(old) as app:
         run_id = await app.inspect.id("")
-        await app.retry(run_id, by="bo", why="old code deployed")
+        await app.resume(run_id, by="bo", why="old code deployed")
         await status_of(app.handle(run_id, old), "done")
         assert await app.handle(run_id, old).result(timeout="10s") == "receipt a"
     assert world.sent == ["charge a"]

@@ -12,7 +12,11 @@ from milepost.testing.store_conformance.subject import append
 from tests.stores.conftest import SqlitePlace
 
 CHUNK = b'["v",1]'
-TOMBSTONE = "INSERT INTO mp_tombstones (run, id, at, by, why) VALUES (1, 'a1', 1, 'ann', 'asked to')"
+TOMBSTONE = (
+    "INSERT INTO mp_tombstones (run, id, seq, hash, at, by, why) "
+    "SELECT run, 'a1', seq, hash, 1, 'ann', 'asked to' FROM mp_heads WHERE run = 1"
+)
+ENDED = "UPDATE mp_runs SET status = 'killed' WHERE run = 1"
 
 FORBIDDEN = [
     "UPDATE mp_journal SET body = x'00' WHERE seq = 1",
@@ -88,6 +92,7 @@ def test_history_cannot_be_changed_inside_a_transaction_either(file: apsw.Connec
 
 def test_a_run_is_deleted_only_beside_its_tombstone(file: apsw.Connection) -> None:
     with file:
+        file.execute(ENDED).fetchall()
         file.execute(TOMBSTONE).fetchall()
         file.execute("DELETE FROM mp_journal WHERE run = 1").fetchall()
         file.execute("DELETE FROM mp_chunks WHERE run = 1").fetchall()
@@ -95,15 +100,48 @@ def test_a_run_is_deleted_only_beside_its_tombstone(file: apsw.Connection) -> No
     assert stored(file) == []
 
 
-def test_the_tombstone_of_one_run_lets_no_other_be_deleted(file: apsw.Connection) -> None:
-    file.execute(TOMBSTONE.replace("(1, 'a1'", "(2, 'a2'")).fetchall()
+NO_TOMBSTONE = {
+    "of a run that goes on": [TOMBSTONE],
+    "of nobody": [ENDED, TOMBSTONE.replace("run, 'a1'", "2, 'a2'")],
+    "under another id": [ENDED, TOMBSTONE.replace("'a1'", "'a2'")],
+    "with another last entry": [ENDED, TOMBSTONE.replace("seq, hash, 1", "seq - 1, hash, 1")],
+    "with another hash": [ENDED, TOMBSTONE.replace("seq, hash, 1", "seq, x'00', 1")],
+}
 
-    with pytest.raises(apsw.ConstraintError):
+
+@pytest.mark.parametrize("statements", NO_TOMBSTONE.values(), ids=NO_TOMBSTONE.keys())
+def test_a_tombstone_stands_for_a_run_that_ended_and_names_its_last_entry(
+    file: apsw.Connection, statements: list[str]
+) -> None:
+    """Requirement 73."""
+    *before, last = statements
+    for sql in before:
+        file.execute(sql).fetchall()
+
+    with pytest.raises(apsw.ConstraintError, match="only a run that ended"):
+        file.execute(last).fetchall()
+    with pytest.raises(apsw.ConstraintError, match="append-only"):
         file.execute("DELETE FROM mp_journal WHERE run = 1").fetchall()
 
 
-def test_a_tombstone_lets_nothing_be_changed(file: apsw.Connection) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE mp_tombstones SET run = 2",
+        "DELETE FROM mp_tombstones",
+        TOMBSTONE.replace("INSERT", "INSERT OR REPLACE"),
+        "UPDATE mp_journal SET body = x'00'",
+        "DELETE FROM mp_journal WHERE run = 2",
+    ],
+)
+def test_a_tombstone_stays_and_lets_nothing_else_be_changed(file: apsw.Connection, sql: str) -> None:
+    """Requirement 73."""
+    file.execute("INSERT INTO mp_journal (row, run, seq, body, hash) VALUES (99, 2, 1, x'00', x'00')").fetchall()
+    file.execute(ENDED).fetchall()
     file.execute(TOMBSTONE).fetchall()
+    before = [*stored(file), *file.execute("SELECT * FROM mp_tombstones").fetchall()]
 
-    with pytest.raises(apsw.ConstraintError):
-        file.execute("UPDATE mp_journal SET body = x'00'").fetchall()
+    with pytest.raises(apsw.ConstraintError, match="append-only"):
+        file.execute(sql).fetchall()
+
+    assert [*stored(file), *file.execute("SELECT * FROM mp_tombstones").fetchall()] == before

@@ -86,7 +86,7 @@ def test_a_store_that_could_not_be_made_is_made_the_next_time(stores: SqlitePlac
 
 def test_a_file_that_may_not_grow_any_more_refuses_the_commit(stores: SqlitePlace) -> None:
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 
     done = subprocess.run(
         [sys.executable, "-m", "tests.stores.appending", str(stores.path), "a1", "2000"],

@@ -199,7 +199,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_what_it_holds(
     older = SqliteStore(str(path), create=True)
     store_id = older.id
     older.close()
-    added = Migration(2, "0002_more", "CREATE TABLE mp_more (x INTEGER) STRICT", "checksum 2")
+    added = Migration(len(opening.MIGRATIONS) + 1, "9999_more", "CREATE TABLE mp_more (x INTEGER) STRICT", "checksum 2")
     monkeypatch.setattr(opening, "MIGRATIONS", [*opening.MIGRATIONS, added])
 
     store = SqliteStore(str(path))
@@ -212,7 +212,8 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_what_it_holds(
 def test_a_migration_that_fails_leaves_the_store_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SqliteStore(str(path), create=True).close()
     before = tables(path)
-    broken = Migration(2, "0002_broken", "CREATE TABLE mp_more (x INTEGER) STRICT; CREATE nonsense", "checksum 2")
+    sql = "CREATE TABLE mp_more (x INTEGER) STRICT; CREATE nonsense"
+    broken = Migration(len(opening.MIGRATIONS) + 1, "9999_broken", sql, "checksum")
     with monkeypatch.context() as during:
         during.setattr(opening, "MIGRATIONS", [*opening.MIGRATIONS, broken])
         with pytest.raises(StoreError):

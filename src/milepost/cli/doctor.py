@@ -9,19 +9,26 @@ from __future__ import annotations
 import stat
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from milepost.cli.code_asked import code_findings, explicit, held_up
 from milepost.cli.delivering import is_alive
 from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
+from milepost.cli.keys import standing
 from milepost.cli.opening import now_ms, opened, wait_for
-from milepost.cli.options import common
+from milepost.cli.options import common, policy_option
 from milepost.cli.printing import plain, say, say_json, short, table
+from milepost.cli.production import reasons
 from milepost.cli.settings import Settings, place_of
-from milepost.errors import StoreError
+from milepost.definitions.rules import PolicyFile, in_force
+from milepost.errors import MilepostError, StoreError
+from milepost.operations import keys
 from milepost.operations.inspection import Inspector
 from milepost.runtime import locks
+from milepost.stores import marks
 from milepost.stores.api import Query
 
 if TYPE_CHECKING:
@@ -42,16 +49,32 @@ class Found:
 
 
 @click.command()
+@click.option("--production", is_flag=True, help="Report too what the App lacks for production.")
+@policy_option
+@click.option(
+    "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
+    help="The trust file; else the App's own.",
+)  # fmt: skip
 @common
-def doctor(store: str | None, app: str | None, *, as_json: bool) -> None:
-    """Check the SQLite library, the file, the clock, the disk, and what workers left behind.
+def doctor(
+    policy: str | None, trust: Path | None, store: str | None, app: str | None, *, production: bool, as_json: bool
+) -> None:
+    """Check the SQLite library, the file, the clock, the disk, the policy, and what workers left behind.
 
-    Changes nothing. Ends with code 1 where something is wrong.
+    Changes nothing. Ends with code 1 where something is wrong. With --app typed out, the App's code is asked which
+    waiting runs it would strand. With --production every reason why the App should not act in production is reported,
+    each by a code that does not change.
     """
-    url = Settings(store, app).url
+    settings = Settings(store, app, policy, trust)
+    url = settings.url
     try:
         with opened(url) as store_:
             findings = wait_for(examine(store_))
+            lacking = reasons(settings, store_) if production else []
+        findings += _policy(settings)
+        findings += _answers(settings)
+        findings += [Found(*one) for one in code_findings(settings)]
+        findings += [Found(f"{one.code} {one.about}".strip(), "wrong", one.why, one.todo) for one in lacking]
         code = FOUND_DAMAGE if any(one.state == "wrong" for one in findings) else OK
     except StoreError as error:
         findings, code = [Found("store", "wrong", error.code, str(error))], code_of(error)
@@ -66,13 +89,49 @@ def doctor(store: str | None, app: str | None, *, as_json: bool) -> None:
     click.get_current_context().exit(code)
 
 
+def _policy(settings: Settings) -> list[Found]:
+    """Return which policy decides; nothing where no file is named and no App was typed out that would say it."""
+    named = settings.named_policy
+    if named is None and not explicit():
+        return []
+    path = named if named is not None else settings.app.policy
+    told = in_force(None if path is None else PolicyFile(path))
+    return [Found("policy", "wrong" if told.error else "ok", str(told), f"milepost policy check {path}")]
+
+
+def _answers(settings: Settings) -> list[Found]:
+    """Return whether approvals are signed; nothing where no file is named and no App was typed out."""
+    named = settings.named_trust
+    if named is None and not explicit():
+        return []
+    path = named if named is not None else settings.app.trust
+    if path is None:
+        found = "answers are not signed: whoever can write to the store can approve"
+        return [Found("approvals", "note", found, "milepost keys new NAME, then milepost worker --trust FILE")]
+    try:
+        trusted = keys.load(path).operators.values()
+    except MilepostError as error:
+        return [Found("approvals", "wrong", error.code, str(error))]
+    may = sorted(one.name for one in trusted if "approve" in one.may and standing(one) == "ok")
+    if not may:
+        todo = f"milepost keys trust NAME.pub --may approve --trust {path}"
+        return [Found("approvals", "wrong", f"{path} trusts nobody to approve: nothing can be approved", todo)]
+    return [Found("approvals", "ok", f"signed, by {', '.join(may)}")]
+
+
 async def examine(store: Store) -> list[Found]:
     """Return every finding about a store and the processes around it."""
     basis = [
         Found(check.name, "ok" if check.ok else "wrong", check.found, "" if check.ok else check.todo)
         for check in await store.checks(now_ms())
     ]
-    return [*basis, *await _workers(store), *await _mail(store), *await _people(store)]
+    return [
+        *basis,
+        *await _workers(store),
+        *await _mail(store),
+        *await _people(store),
+        *[Found(*one) for one in await held_up(store)],
+    ]
 
 
 async def _workers(store: Store) -> list[Found]:
@@ -120,5 +179,10 @@ async def _people(store: Store) -> list[Found]:
         findings[0] = Found("needs you", "note", f"{count}: {shown}", "milepost runs --needs-you")
     if switches:
         held = ", ".join(f"{switch.scope} ({switch.kind}: {switch.why})" for switch in switches)
-        findings.append(Found("stopped", "note", held, "a hold is lifted by resolving what caused it"))
+        todo = "milepost switches; a hold is lifted by resolving what caused it"
+        findings.append(Found("stopped", "note", held, todo))
+    halt = marks.read(store.place)
+    if halt is not None:
+        found = f"{halt.by}: {halt.why} ({marks.stop_path(store.place)})"
+        findings.append(Found("stop file", "note", found, "milepost stop --lift --why …"))
     return findings

@@ -31,7 +31,7 @@ _LEFT_OUT = {
     "version",
 }
 _MOMENTS = {"quiet_at", "retry_at", "ask_at", "until"}
-_BOUNDARIES = {"run_created", "checkpointed", "run_done"}
+_BOUNDARIES = {"run_created", "checkpointed", "rewind_asked", "rewound", "run_done"}
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,8 +39,8 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def operator(store: Store) -> Operator:
-    """Return the verbs over a store: each is one operation, committed at once."""
+def writing(store: Store) -> Callable[[Operation], Awaitable[Any]]:
+    """Return what commits one operation at once, and raises what refused it."""
 
     async def write(operation: Operation) -> Any:
         answer = (await store.commit([operation]))[0]
@@ -48,7 +48,12 @@ def operator(store: Store) -> Operator:
             raise answer
         return answer
 
-    return Operator(store, write, now_ms)
+    return write
+
+
+def operator(store: Store) -> Operator:
+    """Return the verbs over a store: each is one operation, committed at once."""
+    return Operator(store, writing(store), now_ms)
 
 
 async def find_run(store: Store, prefix: str) -> str:

@@ -29,6 +29,13 @@ def app_option(command: F) -> F:
     )
 
 
+def policy_option(command: F) -> F:
+    """Let a command be told its policy."""
+    return click.option("--policy", envvar="MILEPOST_POLICY", metavar="FILE", help="The policy; else the App's own.")(
+        command
+    )
+
+
 def json_option(command: F) -> F:
     """Let a command answer in JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Answer, and say errors, in JSON.")(command)
@@ -111,15 +118,15 @@ def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
     return result
 
 
-def amounts(given: Iterable[str]) -> dict[str, Decimal | int]:
-    """Return `--budget unit=amount` options as exact amounts. Raises click.UsageError."""
+def amounts(given: Iterable[str], option: str = "--budget") -> dict[str, Decimal | int]:
+    """Return `unit=amount` options as exact amounts. Raises click.UsageError."""
     result: dict[str, Decimal | int] = {}
-    for unit, text in pairs("--budget", given).items():
+    for unit, text in pairs(option, given).items():
         try:
             result[unit] = Decimal(text)
         except InvalidOperation as error:
             raise click.UsageError(
-                f"--budget {unit}={text}: write the amount as a number, such as 20 or 0.50"
+                f"{option} {unit}={text}: write the amount as a number, such as 20 or 0.50"
             ) from error
     return result
 

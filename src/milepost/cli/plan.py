@@ -13,7 +13,7 @@ from milepost.cli.options import common
 from milepost.cli.printing import ago, compact, iso, note, plain, say, say_json, short
 from milepost.cli.settings import Settings
 from milepost.core import codec
-from milepost.core.decide import Decision, Enter, Release, Rest, Settle
+from milepost.core.decide import Decision, Enter, GoBack, Migrate, Release, Rest, Settle
 from milepost.operations.inspection import Inspector
 
 if TYPE_CHECKING:
@@ -87,11 +87,17 @@ def from_decision(detail: RunDetail, decision: Decision) -> Plan:
         case Enter(segment=segment):
             said = f"enter segment {segment!r} from its first line; {_from_record(detail)}"
             return Plan(run, "enter", said, append, [], None, sure=True)
+        case Migrate(versions=versions):
+            said = f"migrate it from version {' to '.join(versions)}, then enter the segment that it is led to"
+            return Plan(run, "migrate", said, append, [], None, sure=True)
         case Settle(steps=steps):
             settled = [paths.get(step, step) for step in steps]
             return Plan(
                 run, "settle", f"find out what became of {', '.join(settled)}", append, settled, None, sure=True
             )
+        case GoBack(to=to):
+            said = f"undo what was done since boundary {to}, newest first, and enter that boundary anew"
+            return Plan(run, "go back", said, append, [], None, sure=True)
         case Rest(reason=reason, until=until, ask=ask):
             said = f"rest: it waits for {reason}" + (f", {ago(until)}" if until else "") + (f". {ask}" if ask else "")
             return Plan(run, "rest", said, append, [], iso(until), sure=True)
@@ -135,7 +141,7 @@ def _stopped(detail: RunDetail, append: list[dict[str, Any]]) -> str:
         return f"stop: {append[-1].get('why', '')}"
     row = detail.row
     if row.status == "blocked":
-        return f"nothing: it is blocked ({row.why}). Look, then: milepost retry {short(row.id)}"
+        return f"nothing: it is blocked ({row.why}). Look, then: milepost resume {short(row.id)}"
     return f"nothing: it is {row.status}"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from milepost.cli.budget import say_overspent
+from milepost.cli.code_asked import asked, changed, say_changes, say_stranded
 from milepost.cli.describing import named, run_json, waits_for
 from milepost.cli.opening import opened, wait_for
 from milepost.cli.options import common, pairs
@@ -35,14 +37,23 @@ def runs(
     needs_you: bool,
     as_json: bool,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    With --app typed out, the App's code is asked which of them it would strand.
+    """
     wanted = next(iter(pairs("--tag", [tag]).items())) if tag else None
     query = Query(status, workflow, key, None, needs_you, wanted, limit + 1)
-    with opened(Settings(store, app).url) as store_:
+    settings = Settings(store, app)
+    with opened(settings.url) as store_:
         found = wait_for(Inspector(store_).runs(query))
-    rows, more = found[:limit], len(found) > limit
+        rows, more = found[:limit], len(found) > limit
+        changes = wait_for(changed(store_, rows))
+        over = wait_for(store_.overspent())
+        over = {row.id: over[row.id] for row in rows if row.id in over}
+    code = asked(settings, rows)
     if as_json:
-        say_json([run_json(row) for row in rows])
+        shown = [{**run_json(row), "changes": changes.get(row.id, ()), "code": code.get(row.id)} for row in rows]
+        say_json([{**run, "overspent": over.get(run["run"], {})} for run in shown])
         return
     if not rows:
         say(
@@ -55,10 +66,13 @@ def runs(
         ("run", "workflow", "stage", "status", "since", "waits for"),
         [(short(r.id), named(r), r.segment or "", r.status, ago(r.changed_at), waits_for(r)) for r in rows],
     )
-    asked = [row for row in rows if row.ask and (needs_you or row.status == "parked")]
-    if asked:
+    to_do = [row for row in rows if row.ask and (needs_you or row.status in {"parked", "blocked"})]
+    if to_do:
         heading("To do")
-        for row in asked:
+        for row in to_do:
             say(f"  {short(row.id)}  {plain(row.ask)}")
+    say_overspent(over)
+    say_changes(changes)
+    say_stranded(code)
     if more:
         note(f"There are more than {limit}: see them with --limit.")

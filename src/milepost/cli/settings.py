@@ -1,8 +1,9 @@
-"""Where the store is and which App is meant: what the options say, the environment, and pyproject.toml.
+"""Which store, App and policy are meant: what the options say, the environment, and pyproject.toml.
 
-The first that says anything wins: the option, then MILEPOST_STORE or MILEPOST_APP, then `[tool.milepost]` in the
-pyproject.toml of the current directory. Where nothing names a store, it is the App's own, else `milepost.db` in the
-current directory if it is there.
+The first that says anything wins: the option, then MILEPOST_STORE, MILEPOST_APP or MILEPOST_POLICY, then
+`[tool.milepost]` in the pyproject.toml of the current directory. Where nothing names a store, it is the App's own, else
+`milepost.db` in the current directory if it is there. A policy or a trust file that is named takes the place of the
+App's own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = "milepost.db"
 HOW_APP = '--app module:app, MILEPOST_APP, or app = "module:app" under [tool.milepost] in pyproject.toml'
+HOW_POLICY = '--policy FILE, MILEPOST_POLICY, policy = "FILE" under [tool.milepost] in pyproject.toml, or App(policy=…)'
 HOW_STORE = '--store FILE, MILEPOST_STORE, or store = "FILE" under [tool.milepost] in pyproject.toml'
 
 
@@ -43,6 +45,15 @@ class NoAppGiven(MilepostError):
 
     def __init__(self) -> None:
         super().__init__(f"this command needs the code of the workflows. Name the App by {HOW_APP}")
+
+
+class NoPolicyGiven(MilepostError):
+    """The command is about a policy file and nothing names one."""
+
+    code = "no_policy_given"
+
+    def __init__(self) -> None:
+        super().__init__(f"no policy file is named, so there is none to look at. Name it by {HOW_POLICY}")
 
 
 class AppNotFound(MilepostError):
@@ -71,9 +82,13 @@ class BadSettings(MilepostError):
 class Settings:
     """What one command was told. Nothing is read or imported before it is asked for."""
 
-    def __init__(self, store: str | None = None, app: str | None = None) -> None:
+    def __init__(
+        self, store: str | None = None, app: str | None = None, policy: str | None = None, trust: Path | None = None
+    ) -> None:
         self._store = store
         self._app = app
+        self._policy = policy
+        self._trust = trust
 
     @cached_property
     def named_store(self) -> str | None:
@@ -87,6 +102,17 @@ class Settings:
         return self._app or _configured("app")
 
     @cached_property
+    def named_policy(self) -> str | None:
+        """The policy file that was named, None where none was: then the App's own holds."""
+        return self._policy or _configured("policy")
+
+    @cached_property
+    def named_trust(self) -> Path | None:
+        """The trust file that was named, None where none was: then the App's own holds."""
+        named = self._trust or _configured("trust")
+        return None if named is None else Path(named)
+
+    @cached_property
     def app(self) -> App:
         """The App. Raises NoAppGiven, AppNotFound, BadSettings."""
         if self.named_app is None:
@@ -94,6 +120,10 @@ class Settings:
         app = load_app(self.named_app)
         if self.named_store is not None:
             app.store = self.named_store
+        if self.named_policy is not None:
+            app.policy = self.named_policy
+        if self.named_trust is not None:
+            app.trust = self.named_trust
         return app
 
     @cached_property

@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.describing import approval_json, effect_json, named, resolve_command, run_json, waits_for
-from milepost.cli.opening import find_run, opened, wait_for
+from milepost.cli.approvals import approvals_json, say_approvals
+from milepost.cli.code_shown import checkpoints_json, code_json, say_checkpoints, say_code
+from milepost.cli.describing import effect_json, named, resolve_command, run_json, waits_for
+from milepost.cli.opening import find_run, now_ms, opened, wait_for
 from milepost.cli.options import common
-from milepost.cli.printing import ago, compact, heading, iso, moment, plain, say, say_json, short, table
+from milepost.cli.printing import ago, compact, heading, iso, moment, plain, say, say_json, short
 from milepost.cli.settings import Settings
+from milepost.operations.approvals import attempts, shown
+from milepost.operations.checkpoints import checkpoints
 from milepost.operations.inspection import Inspector
 
 if TYPE_CHECKING:
+    from milepost.operations.approvals import Attempt, Shown
+    from milepost.operations.checkpoints import Checkpoints
     from milepost.operations.inspection import EffectView, RunDetail
     from milepost.stores.api import Store
 
@@ -26,21 +32,29 @@ OUTSIDE = {"started", "unknown"}
 def show(run: str, store: str | None, app: str | None, *, as_json: bool) -> None:
     """Show one run: what is finished, what remains, what may have happened outside, and what to type."""
     with opened(Settings(store, app).url) as store_:
-        detail = wait_for(_detail(store_, run))
+        detail, made, asked = wait_for(_read(store_, run))
     if as_json:
-        say_json(_json(detail))
+        say_json({**_json(detail), **approvals_json(*asked), "checkpoints": checkpoints_json(made)})
         return
     _head(detail)
+    say_code(detail)
     _finished(detail)
     _remains(detail)
     _outside(detail)
     _limits(detail)
+    say_approvals(*asked)
+    say_checkpoints(made)
     _made_with(detail)
     _to_do(detail)
 
 
-async def _detail(store: Store, prefix: str) -> RunDetail:
-    return await Inspector(store).detail(await find_run(store, prefix))
+async def _read(store: Store, prefix: str) -> tuple[RunDetail, Checkpoints, tuple[list[Shown], list[Attempt]]]:
+    run_id = await find_run(store, prefix)
+    inspector = Inspector(store)
+    detail = await inspector.detail(run_id)
+    asked = [await shown(inspector, row, now_ms()) for row in detail.approvals]
+    _, entries = await inspector.record(run_id)
+    return detail, await checkpoints(store, run_id), (asked, attempts(entries))
 
 
 def _json(detail: RunDetail) -> dict[str, Any]:
@@ -48,13 +62,14 @@ def _json(detail: RunDetail) -> dict[str, Any]:
     return {
         **run_json(detail.row),
         "deadline": iso(detail.about.deadline),
+        "forked_from": detail.about.forked_from,
+        "goes_back_to": detail.goes_back_to,
         "cancel_asked_by": None if detail.cancel is None else detail.cancel[0],
         "finished_visits": detail.visits,
         "finished_steps": [{"path": path, "outcome": outcome} for path, outcome in detail.finished],
         "pending": [{"what": one.what, "until": iso(one.until)} for one in detail.pending],
         "effects": [effect_json(effect) for effect in detail.effects],
         "unresolved": [effect.path for effect in detail.effects if effect.outcome in OUTSIDE],
-        "approvals": [approval_json(row) for row in detail.approvals],
         "authority": {
             "principal": authority.principal,
             "tenant": authority.tenant,
@@ -62,8 +77,10 @@ def _json(detail: RunDetail) -> dict[str, Any]:
             "expires_at": iso(authority.expires_at),
         },
         "budget": {"granted": detail.granted, "spent": detail.spent, "reserved": detail.reserved},
+        "overspent": detail.overspent,
         "children": detail.children,
         "manifest": detail.manifest,
+        "code": code_json(detail),
         "state": detail.state,
         "result": detail.result,
     }
@@ -87,8 +104,12 @@ def _head(detail: RunDetail) -> None:
         _field("deadline", f"{moment(about.deadline)} UTC ({ago(about.deadline)})")
     if about.tags:
         _field("tags", ", ".join(f"{name}={value}" for name, value in about.tags.items()))
+    if detail.goes_back_to is not None:
+        _field("goes back", f"to its boundary {detail.goes_back_to}, undoing what it did since")
     if row.parent is not None:
         _field("parent", short(row.parent))
+    if about.forked_from is not None:
+        _field("fork of", f"{short(about.forked_from)}, from its boundary {about.forked_at}")
     if row.owner is not None:
         _field("worker", row.owner)
     _field("record", f"{row.seq} entries, epoch {row.epoch}")
@@ -147,7 +168,7 @@ def _doubt(effect: EffectView) -> None:
 
 def _limits(detail: RunDetail) -> None:
     authority = detail.about.authority
-    if authority.principal or detail.scopes or detail.granted:
+    if authority.principal or detail.scopes or detail.granted or detail.overspent:
         heading("Authority and budget")
         _field("for", authority.principal + (f" of {authority.tenant}" if authority.tenant else ""))
         _field("scopes", ", ".join(detail.scopes) or "none")
@@ -156,19 +177,8 @@ def _limits(detail: RunDetail) -> None:
         for unit, granted in detail.granted.items():
             spent, reserved = detail.spent.get(unit, "0"), detail.reserved.get(unit, "0")
             _field(unit, f"{granted} granted, {spent} spent, {reserved} reserved")
-    if detail.approvals:
-        heading("Approvals")
-        rows = [
-            (row.id, row.path, compact(row.args and _args(row.args), 80), row.verdict, row.by or "")
-            for row in detail.approvals
-        ]
-        table(("approval", "step", "arguments", "verdict", "by"), rows)
-
-
-def _args(stored: bytes) -> Any:
-    import msgspec
-
-    return msgspec.json.decode(stored)
+        for unit, amount in detail.overspent.items():
+            _field("OVERSPENT", f"{amount} {unit} more than was reserved")
 
 
 def _made_with(detail: RunDetail) -> None:

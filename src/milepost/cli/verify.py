@@ -4,48 +4,83 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from milepost.cli.exits import FOUND_DAMAGE, OK
 from milepost.cli.opening import SYSTEM, find_run, opened, wait_for
 from milepost.cli.options import common
-from milepost.cli.printing import plain, say, say_json
+from milepost.cli.printing import iso, moment, note, plain, say, say_json
 from milepost.cli.settings import Settings
 from milepost.errors import UnknownRun
 from milepost.operations.inspection import Inspector
+from milepost.operations.recounting import recount
 from milepost.stores.api import Check, Query
 
 if TYPE_CHECKING:
     from milepost.operations.inspection import Verified
+    from milepost.operations.sealing import Compared
     from milepost.stores.api import Store
 
 
 @click.command()
 @click.argument("run", required=False)
 @click.option("--all", "every", is_flag=True, help="Every run, and the pages of the file; the same as naming none.")
+@click.option(
+    "--seal", envvar="MILEPOST_SEAL", type=click.Path(dir_okay=False, path_type=Path),
+    help="Compare with this seal, too: a cut, a rewrite, a run that is gone, an older copy.",
+)  # fmt: skip
+@click.option(
+    "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
+    help="The trust file: whose seal counts.",
+)  # fmt: skip
 @common
-def verify(run: str | None, store: str | None, app: str | None, *, every: bool, as_json: bool) -> None:
-    """Check every hash, entry and chunk of one run, or of all.
+def verify(
+    run: str | None, seal: Path | None, trust: Path | None, store: str | None, app: str | None,
+    *, every: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Check every hash, entry and chunk of one run, or of all; of all, also shared budgets against the journals.
 
-    Ends with code 1 where anything is damaged, and names the run and the entry.
+    Ends with code 1 where anything is damaged or differs from the seal, and names the run and the entry.
     """
-    if every and run is not None:
-        raise click.UsageError("name one run, or --all")
+    if (every or seal is not None) and run is not None:
+        raise click.UsageError("name one run, or --all, which a seal is compared with")
     with opened(Settings(store, app).url) as store_:
+        compared = None if seal is None else wait_for(_compare(store_, seal, trust))
         found, pages = wait_for(_one(store_, run) if run is not None else _all(store_))
-    damaged = [one for one in found if one.damage is not None]
-    sound = not damaged and pages.ok
+        damaged = [one for one in found if one.damage is not None]
+        readable = not damaged and not any(one.hidden for one in found)
+        budgets = wait_for(recount(store_)) if run is None and readable else []
+    sound = not damaged and not budgets and pages.ok and (compared is None or not compared.differences)
     if as_json:
         runs = [
-            {"run": one.run_id, "entries": one.entries, "chunks": one.chunks, "damage": one.damage, "entry": one.seq}
+            {
+                "run": one.run_id,
+                "entries": one.entries,
+                "chunks": one.chunks,
+                "damage": one.damage,
+                "entry": one.seq,
+                "hidden": one.hidden,
+            }
             for one in found
         ]
-        say_json({"sound": sound, "pages": pages.found, "runs": runs})
+        told = {} if compared is None else {"seal": _told(compared, trusted=trust is not None)}
+        say_json({"sound": sound, "pages": pages.found, "runs": runs, "budgets": budgets, **told})
     else:
+        for differs in budgets:
+            click.secho(f"DAMAGED  the shared budgets: {plain(differs)}", fg="red")
         _say(found, damaged, pages)
+        if compared is not None:
+            _say_compared(compared, trusted=trust is not None)
     click.get_current_context().exit(OK if sound else FOUND_DAMAGE)
+
+
+async def _compare(store: Store, seal: Path, trust: Path | None) -> Compared:
+    from milepost.operations import keys, sealing  # the extra `crypto`: only who has a seal needs it
+
+    return await sealing.compare(store, sealing.read(seal, None if trust is None else keys.load(trust)))
 
 
 async def _one(store: Store, prefix: str) -> tuple[list[Verified], Check]:
@@ -67,6 +102,37 @@ def _say(found: list[Verified], damaged: list[Verified], pages: Check) -> None:
         click.secho(f"DAMAGED  run {plain(one.run_id)}{at}: {plain(one.damage)}", fg="red")
     if not pages.ok:
         click.secho(f"DAMAGED  the file: {plain(pages.found)}. Next: {pages.todo}", fg="red")
+    hidden = sorted({one.hidden for one in found if one.hidden})
+    if hidden:
+        note(f"What is encrypted with key {', '.join(hidden)} was checked by its chain alone: MILEPOST_ENCRYPTION.")
     entries, chunks = sum(one.entries for one in found), sum(one.chunks for one in found)
     sound = f"{len(found) - len(damaged)} of {len(found)} run{'' if len(found) == 1 else 's'} sound"
     say(f"{sound}: {entries:,} entries, {chunks:,} chunks read.")
+
+
+def _told(compared: Compared, *, trusted: bool) -> dict[str, Any]:
+    facts = compared.seal.facts
+    return {
+        "sequence": facts.sequence,
+        "at": iso(facts.at),
+        "by": facts.by,
+        "trusted": trusted,
+        "grown": compared.grown,
+        "pruned": [{"run": run, "by": by} for run, by in compared.pruned],
+        "differences": [
+            {"kind": one.kind, "run": one.run_id, "entry": one.seq, "why": one.why} for one in compared.differences
+        ],
+    }
+
+
+def _say_compared(compared: Compared, *, trusted: bool) -> None:
+    facts = compared.seal.facts
+    for one in compared.differences:
+        at = "" if one.seq is None else f", from entry {one.seq} on"
+        click.secho(f"{one.kind.upper()}  run {plain(one.run_id)}{at}: {plain(one.why)}", fg="red")
+    for run, by in compared.pruned:
+        note(f"run {plain(run)} was pruned since, by {plain(by)}")
+    agrees = f"agrees, {compared.grown:,} entries since" if not compared.differences else "differs"
+    say(f"Seal {facts.sequence} of {moment(facts.at)} by {plain(facts.by)}: {agrees}.")
+    if not trusted:
+        note("Whose key signed it was not looked at: name a trust file with --trust.")

@@ -8,15 +8,19 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from milepost.cli import options
 from milepost.cli.opening import opened, wait_for
-from milepost.cli.options import common
+from milepost.cli.options import common, policy_option
 from milepost.cli.printing import iso, plain
+from milepost.cli.production import demand
 from milepost.cli.settings import Settings, place_of
+from milepost.cli.supervisor import reporting, supervise
+from milepost.core.duration import parse_ms
 from milepost.runtime.worker import TOGETHER
 
 if TYPE_CHECKING:
@@ -34,21 +38,52 @@ LEVELS = ["debug", "info", "warning", "error"]
     "--grace", type=options.Span(), default="10s", show_default=True, help="How long the first signal lets work finish."
 )
 @click.option(
+    "--frozen", type=options.Span(), default="60s", show_default=True, help="Without a sign of life it is killed then."
+)
+@click.option("--supervisor/--no-supervisor", "supervised", default=True, help="Watch it from a process around it.")
+@click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged to stderr."
 )
+@click.option(
+    "--seal", envvar="MILEPOST_SEAL", type=click.Path(dir_okay=False, path_type=Path),
+    help="Drive nothing unless the store agrees with this seal.",
+)  # fmt: skip
+@click.option(
+    "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
+    help="The trust file: whose signatures count. With it, approvals must be signed.",
+)  # fmt: skip
+@click.option("--production", is_flag=True, help="Start only where `doctor --production` finds nothing.")
+@policy_option
 @common
-def worker(together: int, grace: str, log_level: str, store: str | None, app: str | None, *, as_json: bool) -> None:
+def worker(
+    together: int, grace: str, frozen: str, log_level: str, seal: Path | None, trust: Path | None, policy: str | None,
+    store: str | None, app: str | None, *, supervised: bool, production: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Drive the runs of an App until SIGTERM or SIGINT.
 
     The first signal starts nothing new, lets what is in flight finish, and gives every run back. The second ends the
     process at once: what was in flight is unknown then, and found out by the next worker. So is SIGKILL, at any time.
+
+    A process around it kills it, and starts it again, where it hangs: without a sign of life, or with a call of a
+    killed run that does not let go.
     """
     _configure_logging(log_level, as_json=as_json)
-    settings = Settings(store, app)
+    settings = Settings(store, app, policy, trust)
     if settings.named_store is not None:
         with opened(settings.named_store):
             pass  # a store that was named must be there: a misspelt path makes no second one
-    wait_for(_serve(settings.app, together, grace))
+    if production:
+        demand(settings, seal=seal, trust=trust)
+    if supervised:
+        given = ["--together", str(together), "--grace", grace, "--log-level", log_level]
+        paths = [("--seal", seal), ("--trust", trust), ("--policy", policy), ("--store", store), ("--app", app)]
+        given += [word for name, value in paths if value for word in (name, str(value))]
+        given += ["--json"] if as_json else []
+        code = supervise(given, grace_s=parse_ms(grace) / 1000, frozen_s=parse_ms(frozen) / 1000)
+        click.get_current_context().exit(code)
+    served = settings.app
+    served.seal = seal or served.seal
+    wait_for(_serve(served, together, grace))
 
 
 async def _serve(app: App, together: int, grace: str) -> None:
@@ -58,7 +93,7 @@ async def _serve(app: App, together: int, grace: str) -> None:
         loop.add_signal_handler(number, _signalled, stop, number, grace)
     names = ", ".join(sorted(app.workflows)) or "no workflows"
     log.info("worker %d drives %s on %s", os.getpid(), names, place_of(app.store))
-    await app.serve(stop, together=together, grace=grace)
+    await app.serve(stop, together=together, grace=grace, supervised=reporting(place_of(app.store)))
     log.info("worker %d has given every run back", os.getpid())
 
 

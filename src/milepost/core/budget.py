@@ -34,11 +34,12 @@ def amounts(of: Mapping[str, Decimal | int] | None) -> Amounts:
 
 @dataclass(slots=True)
 class Ledger:
-    """What a run was granted, has spent, and has reserved per step."""
+    """What a run was granted, has spent, and has reserved per step; `since` when, in milliseconds since 1970."""
 
     granted: Amounts = field(default_factory=dict)
     spent: Amounts = field(default_factory=dict)
     reserved: dict[str, Amounts] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)
 
     def left(self, unit: str) -> Decimal:
         """Return what may still be reserved of a unit."""
@@ -57,14 +58,32 @@ class Ledger:
         for unit, amount in more.items():
             self.granted[unit] = self.granted.get(unit, NOTHING) + amount
 
-    def reserve(self, step: str, cost: Amounts) -> None:
+    def lower(self, ceilings: Amounts) -> None:
+        """Lower what was granted to these ceilings; what is below one already stays. Spent is spent."""
+        for unit, ceiling in ceilings.items():
+            self.granted[unit] = min(self.granted.get(unit, NOTHING), ceiling)
+
+    def reserve(self, step: str, cost: Amounts, at: int = 0) -> None:
         """Hold the cost for a step. Holding again for the same step replaces, it does not add."""
         if cost:
             self.reserved[step] = cost
+            self.since[step] = at
+
+    def release(self, step: str) -> None:
+        """Let a step's reservation go: nothing of it was spent."""
+        self.reserved.pop(step, None)
+        self.since.pop(step, None)
 
     def settle(self, step: str, spent: Amounts | None) -> None:
         """Release a step's reservation and book what was spent; None books the whole reservation."""
         held = self.reserved.pop(step, {})
+        self.since.pop(step, None)
         for unit, amount in (held if spent is None else spent).items():
             if amount:
                 self.spent[unit] = self.spent.get(unit, NOTHING) + amount
+
+    def close(self) -> None:
+        """Lower the ceiling to what is spent and reserved, so that nothing more may be spent before a new grant."""
+        self.granted = dict(self.spent)
+        for cost in self.reserved.values():
+            self.grant(cost)

@@ -8,7 +8,8 @@ The order of its questions is the order of caution:
   2. a run that is blocked does nothing at all; of one that ended, only the unknown effects are settled;
   3. what was cancelled or is out of time stops at this boundary, after its effects are settled; what today's code may
      not go on with is blocked as it is;
-  4. only then is the segment entered.
+  4. one that is taken back undoes, and does nothing else until its boundary is written;
+  5. only then is the segment entered.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class World:
     """What a decision may look at besides the record.
 
     `facts` are the tools' declarations by name; `dead` the owners that are proven dead; `blocks` why today's code may
-    not go on with the run; `deadline` and moments are milliseconds since 1970.
+    not go on with the run; `migrates` the versions that a migration must lead it through first; `code` names today's
+    manifest; `deadline` and moments are milliseconds since 1970.
     """
 
     now: int
@@ -46,6 +48,8 @@ class World:
     deadline: int | None = None
     attached: bool = False
     ended: bool = False
+    migrates: tuple[str, ...] = ()
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,13 @@ class Enter:
     """Enter the segment, from its first line; recorded steps answer from the record."""
 
     segment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Lead the run through these versions, at its boundary, before anything is entered."""
+
+    versions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,14 @@ class Release:
     """Nothing is to be done with this run."""
 
 
-Perform = Enter | Settle | Rest | Release
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    """Undo what was done since the boundary of visit `to`, newest first; then write that boundary anew."""
+
+    to: int
+
+
+Perform = Enter | Migrate | Settle | Rest | Release | GoBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +150,17 @@ def decide(state: RunState, world: World) -> Decision:
     if world.attached:
         return Decision((), Rest("signal", None, f"the host of run {state.run} drives it"))
     if stop is not None:
-        return Decision((*(_given_up(effect, world.now) for effect in given_up), stop), Release())
+        return Decision((*(given_up_read(effect, world.now) for effect in given_up), stop), Release())
     return _going_on(state, world)
 
 
-def _given_up(effect: Effect, now: int) -> e.EffectFailed:
-    """Return the end of a read in doubt whose run stops: it changed nothing, and nobody will call it again."""
+def given_up_read(effect: Effect, now: int) -> e.EffectFailed:
+    """Return the end of a read in doubt whose segment is left: it changed nothing, and nobody will call it again."""
     return e.EffectFailed(
         at=now,
         step=effect.step,
         attempt=effect.doubt.attempts[-1].number,
-        why="the run stops, and a read changes nothing",
+        why="its segment is left, and a read changes nothing",
         reason="absent",
         final=True,
         by="finding",
@@ -152,11 +170,16 @@ def _given_up(effect: Effect, now: int) -> e.EffectFailed:
 def _going_on(state: RunState, world: World) -> Decision:
     if world.blocks:
         why = "; ".join(world.blocks)
-        return Decision((e.RunStopped(at=world.now, status="blocked", code="incompatible", why=why),), Release())
+        stopped = e.RunStopped(at=world.now, status="blocked", code="incompatible", why=why, manifest=world.code)
+        return Decision((stopped,), Release())
+    if state.rewind is not None:
+        return Decision((), GoBack(state.rewind.to))
     if state.retry_at is not None and world.now < state.retry_at:
         return Decision((), Rest("time", state.retry_at))
     if state.segment is None:
         raise Damaged(state.run, "it has not ended, and its boundary names no segment to enter")
+    if world.migrates:
+        return Decision((), Migrate(world.migrates))
     return Decision((), Enter(state.segment))
 
 

@@ -5,8 +5,7 @@ change is a new schema number and an upcaster in `codec.py`. Moments are millise
 identity of a call inside the current visit of a segment (`branch:index`, or `@id` in an attached run); `path` is how
 people see it.
 
-AUTHORITATIVE is the class of all of them: recovery reads nothing else. Emitted events, progress and tracebacks are
-diagnostic and live in tables of their own.
+All are AUTHORITATIVE: recovery reads nothing else. Events, progress and tracebacks are diagnostic, in other tables.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class About(msgspec.Struct, frozen=True, omit_defaults=True):
     """What stays true of a run: stored once as a chunk, named by digest at every boundary.
 
-    `input` holds a small input in place, `input_root` names the root chunk of a larger one.
+    `input` holds a small input in place, `input_root` names the root chunk of a larger one. A fork names the run it was
+    made from, and the boundary of that run by its visit.
     """
 
     workflow: str
@@ -45,15 +45,21 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
     parent_step: str | None = None
     attached: bool = False
     created_at: int = 0
+    forked_from: str | None = None
+    forked_at: int | None = None
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):
-    """One finished step of the segment that ended: its path, outcome and validated output (or why it failed)."""
+    """One finished step of the segment that ended: its path, outcome and validated output (or why it failed).
+
+    `key` is that of an effect that failed: evidence that comes late may be of it, or of another one on the same path.
+    """
 
     path: str
     outcome: str
     digest: str
     output: msgspec.Raw
+    key: str = ""
 
 
 class Signal(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,18 +89,34 @@ class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     visits: dict[str, int] = {}
     granted: Amounts = {}
     spent: Amounts = {}
+    overspent: Amounts = {}
     signals: tuple[Signal, ...] = ()
     children: dict[str, str] = {}
+    heard: tuple[str, ...] = ()
     cancel: tuple[str, str] | None = None
     epoch: int = 0
     owner: str = ""
 
 
+class Undo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One effect that a rewind takes back: where it stands, its result, and the tool `with_` that gets the result."""
+
+    visit: int
+    step: str
+    path: str
+    tool: str
+    with_: str
+    result: msgspec.Raw
+    once: str | None = None
+
+
 class RunCreated(Entry, frozen=True, tag="run_created.1"):
-    """A run began; its first boundary stands in the same entry."""
+    """A run began; its first boundary stands in the same entry. Of a fork: by whom, and why."""
 
     boundary: Boundary
     run: str
+    by: str = ""
+    why: str = ""
 
 
 class Claimed(Entry, frozen=True, tag="claimed.1"):
@@ -120,7 +142,7 @@ class EffectPlanned(Entry, frozen=True, tag="effect_planned.1"):
 
 
 class EffectStarted(Entry, frozen=True, tag="effect_started.1"):
-    """An attempt began. The first one carries the plan, unless EffectPlanned did."""
+    """An attempt began. The first one carries the plan, unless EffectPlanned did. `rule` of `policy` allowed it."""
 
     step: str
     attempt: int
@@ -130,6 +152,8 @@ class EffectStarted(Entry, frozen=True, tag="effect_started.1"):
     resend: bool = False
     reserve: Amounts = {}
     approval: str | None = None
+    rule: str = ""
+    policy: str = ""
 
 
 class EffectConfirmed(Entry, frozen=True, tag="effect_confirmed.1"):
@@ -148,6 +172,8 @@ class EffectFailed(Entry, frozen=True, tag="effect_failed.1"):
     """It did not happen, on positive evidence.
 
     `reason` is not_sent, rejected, absent, denied, deadline, person, conflict, or raised (by a read that costs).
+    `by` is `person NAME` or `policy RULE` where that decided; `policy` then names the version and fingerprint of the
+    rule's file.
     """
 
     step: str
@@ -158,6 +184,7 @@ class EffectFailed(Entry, frozen=True, tag="effect_failed.1"):
     retry_at: int | None = None
     by: str = "answer"
     spent: Amounts | None = None
+    policy: str = ""
 
 
 class AttemptSettled(Entry, frozen=True, tag="attempt_settled.1"):
@@ -226,17 +253,19 @@ class CredentialUsed(Entry, frozen=True, tag="credential_used.1"):
 
 
 class ReadReturned(Entry, frozen=True, tag="read_returned.1"):
-    """A read answered."""
+    """A read answered. `rule` of `policy` allowed it."""
 
     step: str
     path: str
     tool: str
     digest: str
     result: msgspec.Raw
+    rule: str = ""
+    policy: str = ""
 
 
 class ReadFailed(Entry, frozen=True, tag="read_failed.1"):
-    """A read failed: for good without `retry_at`, else it is tried again then."""
+    """A read failed: for good without `retry_at`, else it is tried again then. `by` names the rule that denied it."""
 
     step: str
     path: str
@@ -245,6 +274,8 @@ class ReadFailed(Entry, frozen=True, tag="read_failed.1"):
     attempt: int
     why: str
     retry_at: int | None = None
+    by: str = ""
+    policy: str = ""
 
 
 class ReadCancelled(Entry, frozen=True, tag="read_cancelled.1"):
@@ -326,21 +357,34 @@ class ChildAwaited(Entry, frozen=True, tag="child_awaited.1"):
 
 
 class ApprovalAsked(Entry, frozen=True, tag="approval_asked.1"):
-    """A person is asked about exactly this effect."""
+    """A person is asked about exactly this effect; by `rule`, where that asks and not the tool alone.
+
+    The id is made from all of it and from the run: see core/approval.py. `policy` is the one in force, `requester` who
+    the run acts for, `why` the rule's reason.
+    """
 
     step: str
     id: str
     tool_version: str
     digest: str
+    rule: str = ""
+    policy: str = ""
+    tool: str = ""
+    effect: str = ""
+    expires_at: int | None = None
+    requester: str = ""
+    why: str = ""
 
 
 class ApprovalAnswered(Entry, frozen=True, tag="approval_answered.1"):
-    """A person answered an approval."""
+    """A person answered an approval, `said_at`; or took back what was approved and not used. Signed, if it was."""
 
     id: str
     approved: bool
     by: str
     why: str = ""
+    said_at: int = 0
+    signature: str = ""
 
 
 class Widened(Entry, frozen=True, tag="widened.1"):
@@ -360,17 +404,42 @@ class CancelAsked(Entry, frozen=True, tag="cancel_asked.1"):
 
 
 class MessageRefused(Entry, frozen=True, tag="message_refused.1"):
-    """A message reached the run and could not be applied."""
+    """A message reached the run and could not be applied.
+
+    `kind` is the message's; `about` names what it spoke of, and `code` says in a stable word why it was refused, where
+    that is an answer to an approval (core/approval.py).
+    """
 
     kind: str
     why: str
     by: str = ""
+    code: str = ""
+    about: str = ""
 
 
 class Checkpointed(Entry, frozen=True, tag="checkpointed.1"):
     """A segment ended and its completion condition held."""
 
     boundary: Boundary
+
+
+class RewindAsked(Entry, frozen=True, tag="rewind_asked.1"):
+    """A person takes the run back to the boundary of visit `to`: from here on it only undoes, in the order given."""
+
+    to: int
+    by: str
+    boundary: Boundary
+    undo: tuple[Undo, ...] = ()
+    why: str = ""
+
+
+class Rewound(Entry, frozen=True, tag="rewound.1"):
+    """Everything was undone: the boundary of visit `to` stands again, as a new one. What is behind it stays written."""
+
+    to: int
+    by: str
+    boundary: Boundary
+    why: str = ""
 
 
 class SegmentFailed(Entry, frozen=True, tag="segment_failed.1"):
@@ -382,7 +451,7 @@ class SegmentFailed(Entry, frozen=True, tag="segment_failed.1"):
 
 
 class Retried(Entry, frozen=True, tag="retried.1"):
-    """A person re-entered a failed segment, or a block was lifted."""
+    """A person re-entered a failed segment, or a contradiction was resolved."""
 
     by: str
     why: str = ""
@@ -397,7 +466,10 @@ class RunParked(Entry, frozen=True, tag="run_parked.1"):
 
 
 class RunStopped(Entry, frozen=True, tag="run_stopped.1"):
-    """The run ended without a result, or is blocked: `status` is failed, cancelled, killed or blocked."""
+    """The run ended without a result, or is blocked: `status` is failed, cancelled, killed or blocked.
+
+    `manifest` names the code that may not go on with it.
+    """
 
     status: str
     code: str
@@ -405,6 +477,7 @@ class RunStopped(Entry, frozen=True, tag="run_stopped.1"):
     by: str = ""
     epoch: int = 0
     unknown: tuple[str, ...] = ()
+    manifest: str = ""
 
 
 class RunDone(Entry, frozen=True, tag="run_done.1"):
@@ -415,60 +488,13 @@ class RunDone(Entry, frozen=True, tag="run_done.1"):
     result_root: str | None = None
 
 
-class SwitchSet(Entry, frozen=True, tag="switch_set.1"):
-    """A scope was stopped. It stands in the store's own journal, not in a run's."""
+BOUNDARIES = RunCreated | Checkpointed | Rewound | RunDone  # the entries that hold one
 
-    scope: str
-    kind: str
-    why: str
-    by: str
-
-
-class SwitchLifted(Entry, frozen=True, tag="switch_lifted.1"):
-    """A scope was set free again."""
-
-    scope: str
-    why: str
-    by: str
-
-
-AnyEntry = (
-    RunCreated
-    | Claimed
-    | EffectPlanned
-    | EffectStarted
-    | EffectConfirmed
-    | EffectFailed
-    | AttemptSettled
-    | EffectUnknown
-    | AttemptQuieted
-    | FindingRecorded
-    | PersonNeeded
-    | Contradicted
-    | CredentialUsed
-    | ReadReturned
-    | ReadFailed
-    | ReadCancelled
-    | ValueRecorded
-    | SleepStarted
-    | SleepEnded
-    | SignalAwaited
-    | SignalSent
-    | SignalReceived
-    | ChildStarted
-    | ChildEnded
-    | ChildAwaited
-    | ApprovalAsked
-    | ApprovalAnswered
-    | Widened
-    | CancelAsked
-    | MessageRefused
-    | Checkpointed
-    | SegmentFailed
-    | Retried
-    | RunParked
-    | RunStopped
-    | RunDone
-    | SwitchSet
-    | SwitchLifted
-)
+RunEntry = (
+    RunCreated | Claimed | EffectPlanned | EffectStarted | EffectConfirmed | EffectFailed | AttemptSettled
+    | EffectUnknown | AttemptQuieted | FindingRecorded | PersonNeeded | Contradicted | CredentialUsed | ReadReturned
+    | ReadFailed | ReadCancelled | ValueRecorded | SleepStarted | SleepEnded | SignalAwaited | SignalSent
+    | SignalReceived | ChildStarted | ChildEnded | ChildAwaited | ApprovalAsked | ApprovalAnswered | Widened
+    | CancelAsked | MessageRefused | Checkpointed | RewindAsked | Rewound | SegmentFailed | Retried | RunParked
+    | RunStopped | RunDone
+)  # fmt: skip

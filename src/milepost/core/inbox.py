@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from milepost.core import answers
 from milepost.core import entries as e
 from milepost.core import messages as m
+from milepost.core.code_entries import Resumed
+from milepost.core.limit_entries import Narrowed
+from milepost.core.state import IMPORTED
 from milepost.core.steps import Effect
 
 if TYPE_CHECKING:
@@ -43,6 +47,11 @@ def _grant(_: RunState, message: m.Grant, now: int) -> list[e.Entry]:
     return [e.Widened(at=now, by=message.by, scopes=message.scopes, budget=message.budget, why=message.why)]
 
 
+def _revoke(_: RunState, message: m.Revoke, now: int) -> list[e.Entry]:
+    narrowed = Narrowed(at=now, by=message.by, scopes=message.scopes, ceilings=message.ceilings, why=message.why)
+    return [narrowed]
+
+
 def _child(state: RunState, message: m.Child, now: int) -> list[e.Entry]:
     if state.children.get(message.child) != "running":
         return []  # told twice, or not ours
@@ -50,40 +59,41 @@ def _child(state: RunState, message: m.Child, now: int) -> list[e.Entry]:
     return [ended]
 
 
+def _recheck(_: RunState, __: m.Recheck, ___: int) -> list[e.Entry]:
+    return []  # that it was taken up is all
+
+
 def _retry(state: RunState, message: m.Retry, now: int) -> list[e.Entry]:
-    if state.status not in {"failed", "blocked"}:
-        return _refused(message, now, f"the run is {state.status}, only a failed or blocked one is retried")
+    contradicted = _contradictions(state, message, now)
+    if not contradicted and not may_retry(state.status, state.code):
+        lifted = ": a block is lifted with milepost resume" if state.status == "blocked" else ""
+        return _refused(message, now, f"the run is {state.status}, only a failed segment is entered again{lifted}")
+    return contradicted or [e.Retried(at=now, by=message.by, why=message.why)]
+
+
+def may_retry(status: str, code: str) -> bool:
+    """Say whether what failed may be tried anew: a segment, its completion condition, or undoing an effect."""
+    return status == "failed" or (status == "blocked" and code in {"condition_failed", "not_undone"})
+
+
+def _resume(state: RunState, message: m.Resume, now: int) -> list[e.Entry]:
+    if state.status != "blocked":
+        return _refused(message, now, f"the run is {state.status}, only a blocked one is resumed")
+    resumed = Resumed(at=now, by=message.by, why=message.why, was=state.code)
+    return _contradictions(state, message, now) or [resumed]
+
+
+def _contradictions(state: RunState, message: m.Message, now: int) -> list[e.Entry]:
     contradicted = [effect.path for effect in state.effects() if effect.contradicted]
-    if contradicted:
-        why = f"{', '.join(contradicted)} may have happened: say what is true of it with milepost resolve"
-        return _refused(message, now, why)
-    return [e.Retried(at=now, by=message.by, why=message.why)]
+    if not contradicted:
+        return []
+    why = f"{', '.join(contradicted)} may have happened: say what is true of it with milepost resolve"
+    return _refused(message, now, why)
 
 
 def _refused(message: m.Message, now: int, why: str) -> list[e.Entry]:
     kind = str(type(message).__struct_config__.tag).partition(".")[0]
     return [e.MessageRefused(at=now, kind=kind, why=why, by=message.by)]
-
-
-def _answer(state: RunState, message: m.Answer, now: int) -> list[e.Entry]:
-    approval = state.approvals.get(message.approval)
-    if approval is None:
-        return _refused(message, now, f"approval {message.approval} is not asked here")
-    if approval.verdict != "asked":
-        return _refused(message, now, f"approval {message.approval} is {approval.verdict} already")
-    answered = e.ApprovalAnswered(
-        at=now, id=message.approval, approved=message.approved, by=message.by, why=message.why
-    )
-    if message.approved:
-        return [answered]
-    effect = state.steps.get(approval.step)
-    if type(effect) is not Effect or effect.outcome != "not_started":
-        return [answered]  # it waits no more: its time ended, or it was given up
-    why = f"denied by {message.by}: {message.why}"
-    failed = e.EffectFailed(
-        at=now, step=approval.step, attempt=0, why=why, reason="denied", final=True, by=f"person {message.by}"
-    )
-    return [answered, failed]
 
 
 def find_effect(state: RunState, path: str) -> Effect | None:
@@ -100,7 +110,8 @@ def _resolve(state: RunState, message: m.Resolve, now: int) -> list[e.Entry]:
         return _refused(message, now, f"{effect.path} is {effect.outcome}, only an unknown effect is resolved")
     entries = [_settled_by_person(state, effect, message, now)]
     others = any(other.contradicted for other in state.effects() if other is not effect)
-    if effect.contradicted and state.status == "blocked" and not others:
+    lifts = state.status == "blocked" and state.code != IMPORTED  # to drive it here is another decision
+    if effect.contradicted and lifts and not others:
         entries.append(e.Retried(at=now, by=message.by, why=f"{effect.path} was looked into: {message.why}"))
     return entries
 
@@ -127,6 +138,8 @@ def _settled_by_person(state: RunState, effect: Effect, message: m.Resolve, now:
 def _evidence(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
     effect = state.steps.get(message.step)
     if message.visit != state.visit or type(effect) is not Effect or not 1 <= message.attempt <= effect.attempt:
+        return _late(state, message, now)
+    if message.key and message.key != effect.key:  # its segment was entered again, and made another effect of it
         return _late(state, message, now)
     attempt = effect.doubt.attempts[message.attempt - 1]
     if message.saw == "returned":
@@ -176,8 +189,9 @@ def blocked(path: str, why: str, now: int) -> list[e.Entry]:
 
 
 def _late(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
-    failed = {marker.path for marker in state.finished if marker.outcome == "failed"}
-    if message.saw == "returned" and message.path in failed:
+    failed = [marker for marker in (*state.finished, *state.reopened) if marker.outcome == "failed"]
+    keys = {marker.key for marker in failed if marker.path == message.path}
+    if message.saw == "returned" and keys and (message.key in keys or "" in {message.key, *keys}):
         # Another effect may stand at that step by now, so the contradiction names none.
         tool = message.path.rpartition("/")[2].partition("#")[0]
         return _contradiction(state, message, now, step="", tool=tool)
@@ -188,9 +202,12 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Send: _send,
     m.Cancel: _cancel,
     m.Grant: _grant,
-    m.Answer: _answer,
+    m.Revoke: _revoke,
+    m.Answer: answers.journal,
     m.Resolve: _resolve,
     m.Evidence: _evidence,
     m.Child: _child,
     m.Retry: _retry,
-}
+    m.Recheck: _recheck,
+    m.Resume: _resume,
+}  # m.Rewind is decided on the whole record and on today's tools: see runtime/rewinding.py

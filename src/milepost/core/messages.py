@@ -40,12 +40,22 @@ class Grant(Message, frozen=True, tag="grant.1"):
     why: str = ""
 
 
+class Revoke(Message, frozen=True, tag="revoke.1"):
+    """Take scopes from the run, or lower what it was granted to these ceilings."""
+
+    scopes: tuple[str, ...] = ()
+    ceilings: dict[str, Decimal] = {}
+    why: str = ""
+
+
 class Answer(Message, frozen=True, tag="answer.1"):
-    """A verdict on an approval."""
+    """A verdict on an approval, given `at`. `digest` is of the arguments that were shown to who gave it."""
 
     approval: str
     approved: bool
     why: str = ""
+    digest: str = ""
+    signature: str = ""
 
 
 class Resolve(Message, frozen=True, tag="resolve.1"):
@@ -60,7 +70,8 @@ class Resolve(Message, frozen=True, tag="resolve.1"):
 class Evidence(Message, frozen=True, tag="evidence.1"):
     """What a worker without the epoch saw of its own attempt. `saw` is returned, not_sent, rejected or unknown.
 
-    Sending it also says that the attempt is quiet: its code has returned.
+    Sending it also says that the attempt is quiet: its code has returned. `key` names the effect: another one may stand
+    at its step by now. It is empty where an older version sent this.
     """
 
     visit: int
@@ -70,6 +81,7 @@ class Evidence(Message, frozen=True, tag="evidence.1"):
     saw: str
     value: msgspec.Raw = msgspec.Raw(b"null")
     why: str = ""
+    key: str = ""
 
 
 class Child(Message, frozen=True, tag="child.1"):
@@ -87,7 +99,24 @@ class Retry(Message, frozen=True, tag="retry.1"):
     why: str = ""
 
 
-AnyMessage = Send | Cancel | Grant | Answer | Resolve | Evidence | Child | Retry
+class Recheck(Message, frozen=True, tag="recheck.1"):
+    """Look again at what the run waits for: something outside it has changed. It changes nothing by itself."""
+
+
+class Resume(Message, frozen=True, tag="resume.1"):
+    """Lift a block, once what blocked the run was checked again by whoever holds it."""
+
+    why: str = ""
+
+
+class Rewind(Message, frozen=True, tag="rewind.1"):
+    """Undo what happened since the boundary of visit `to`, and go on from there."""
+
+    to: int
+    why: str = ""
+
+
+AnyMessage = Send | Cancel | Grant | Revoke | Answer | Resolve | Evidence | Child | Retry | Recheck | Resume | Rewind
 
 _decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 

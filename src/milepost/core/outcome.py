@@ -47,6 +47,7 @@ TABLE: dict[tuple[Outcome, Event], Outcome] = {
     ("unknown", "lose"): "unknown",  # a resend of it was lost too
     ("unknown", "resend"): "unknown",  # the same bytes again: the earlier attempt stays unsettled
     ("failed", "retry"): "started",  # only while the failure is not final
+    ("failed", "fail"): "failed",  # the same: denied before it was tried again
     ("failed", "contradict"): "failed",  # evidence of success after all: recorded, the run blocks, the tool is held
     ("failed", "confirm"): "confirmed",  # only after a contradiction, on the word of a person who looked
     ("started", "contradict"): "started",  # the same, while a later attempt is under way
@@ -64,12 +65,13 @@ SPACING_LEAST_MS = 100
 def change(outcome: Outcome, event: Event, *, final: bool = True, contradicted: bool = False) -> Outcome:
     """Return the outcome after the event. Raises IllegalOutcome for a pair that is not in the table.
 
-    Two pairs have a condition: what failed is tried again only while that is not `final`, and becomes confirmed only
-    where it was `contradicted`.
+    Three pairs have a condition: what failed is tried again, or given up, only while that is not `final`, and becomes
+    confirmed only where it was `contradicted`.
     """
     after = TABLE.get((outcome, event))
     overruled = outcome == "failed" and event == "confirm"
-    if after is None or (event == "retry" and final) or (overruled and not contradicted):
+    over = outcome == "failed" and event in {"retry", "fail"} and final
+    if after is None or over or (overruled and not contradicted):
         raise IllegalOutcome(outcome, event)
     return after
 

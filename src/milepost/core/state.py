@@ -11,17 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from milepost.core import awaiting, limits
+from milepost.core import code_entries as c
 from milepost.core import entries as e
+from milepost.core import limit_entries as n
 from milepost.core.approval import Approval
+from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
-from milepost.core.steps import ChildStart, ChildWait, Effect, Read, Receive, Sleep, Step, Value
+from milepost.core.pools import failed_for, settles
+from milepost.core.steps import Effect, Read, Step
 from milepost.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from milepost.core.authority import Granted
+
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
+IMPORTED = "imported"
 
 
 @dataclass(slots=True)
@@ -32,6 +40,9 @@ class RunState:
     status: str = "ready"
     about_digest: str = ""
     manifest_digest: str = ""
+    code_digest: str = ""  # the manifest of the code that went on last: the boundary's own, or what came after it
+    code_changes: tuple[str, ...] = ()
+    refused_digest: str = ""
     epoch: int = 0
     owner: str = ""
     owners: dict[int, str] = field(default_factory=dict)
@@ -42,14 +53,21 @@ class RunState:
     visits: dict[str, int] = field(default_factory=dict)
     finished_segment: str | None = None
     finished: tuple[e.Marker, ...] = ()
+    finished_root: str | None = None
+    reopened: tuple[e.Marker, ...] = ()  # what failed in this visit and was given up, kept against late evidence
     steps: dict[str, Step] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    overspent: e.Amounts = field(default_factory=dict)
     scopes: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
     approvals: dict[str, Approval] = field(default_factory=dict)
     signals: list[e.Signal] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
+    heard: tuple[str, ...] = ()
     child_results: dict[str, e.ChildEnded] = field(default_factory=dict)
     cancel: tuple[str, str] | None = None
+    rewind: e.RewindAsked | None = None
+    imported: bool = False  # in this visit: what its effects claimed elsewhere may be another run's here
     segment_attempt: int = 0
     generation: int = 0
     retry_at: int | None = None
@@ -66,6 +84,10 @@ class RunState:
     def ended(self) -> bool:
         """Whether the run will start nothing more by itself."""
         return self.status in ENDED
+
+    def held(self, authority: Granted) -> Granted:
+        """Return the authority that the run has by now, where this is what its latest boundary says."""
+        return authority.widened(self.scopes).narrowed(self.revoked)
 
     def effects(self) -> Iterable[Effect]:
         """Yield the effects of the current visit, in the order they were recorded."""
@@ -96,15 +118,20 @@ def fold(run: str, entries: Iterable[e.Entry]) -> RunState:
 
 def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.about_digest, s.manifest_digest = boundary.about, boundary.manifest
+    s.code_digest, s.code_changes, s.refused_digest = boundary.manifest, (), ""
     s.visit, s.segment = boundary.visit, boundary.segment
     s.state, s.state_root = boundary.state, boundary.state_root
     s.visits = dict(boundary.visits)
     s.finished_segment, s.finished = boundary.finished_segment, boundary.finished
+    s.finished_root = boundary.finished_root
+    s.reopened, s.imported = (), False
     s.steps = {}
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
+    s.overspent = dict(boundary.overspent)
     s.signals = list(boundary.signals)
     s.children = dict(boundary.children)
+    s.heard = boundary.heard
     s.cancel = boundary.cancel
     s.epoch = max(s.epoch, boundary.epoch)
     s.owner = boundary.owner or s.owner
@@ -123,6 +150,28 @@ def _checkpointed(s: RunState, entry: e.Checkpointed) -> None:
     s.child_results = {child: ended for child, ended in results.items() if child in s.children}
     if s.status in {"ready", "parked"}:
         s.status = "running"
+
+
+def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
+    # The segment is left as it is: what it planned is void, and what failed in it is kept against late evidence.
+    s.finished = (*s.finished, *s.reopened, *(_failed_marker(one) for one in s.effects() if one.outcome == "failed"))
+    s.reopened = ()
+    s.steps, s.approvals = {}, {}
+    s.ledger = Ledger(s.ledger.granted, s.ledger.spent)
+    s.generation += 1  # a compensation that failed in an earlier try is another effect now
+    s.status, s.code, s.why, s.cancel = "ready", "", "", None
+    s.result, s.result_root = None, None
+    s.segment_attempt, s.retry_at = 0, None
+    s.rewind = entry
+
+
+def _failed_marker(effect: Effect) -> e.Marker:
+    return e.Marker(effect.path, "failed", effect.digest, msgspec.Raw(msgspec.json.encode(effect.why)), effect.key)
+
+
+def _rewound(s: RunState, entry: e.Rewound) -> None:
+    _boundary(s, entry.boundary)
+    s.status, s.rewind = "ready", None
 
 
 def _claimed(s: RunState, entry: e.Claimed) -> None:
@@ -179,7 +228,7 @@ def _started(s: RunState, entry: e.EffectStarted) -> None:
     effect.retry_at = None
     if entry.reserve:
         s.ledger.settle(entry.step, None)  # a lost attempt of a costed read may have been charged: it is booked in full
-        s.ledger.reserve(entry.step, entry.reserve)
+        s.ledger.reserve(entry.step, entry.reserve, entry.at)
     if entry.approval is not None:
         effect.approval = entry.approval
         _approval(s, entry.approval).verdict = "used"
@@ -203,7 +252,8 @@ def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
 
 def _failed(s: RunState, entry: e.EffectFailed) -> None:
     effect = _effect(s, entry.step)
-    effect.outcome = change(effect.outcome, "fail")
+    spent = failed_for(s, entry)
+    effect.outcome = change(effect.outcome, "fail", final=effect.final)
     effect.why, effect.reason, effect.final = entry.why, entry.reason, entry.final
     effect.retry_at, effect.by = entry.retry_at, entry.by
     if _by_person(entry.by):
@@ -213,8 +263,8 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
         if not attempt.settled:
             attempt.settled = entry.reason  # type: ignore[assignment]  # where an attempt is open it is one of these
         attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
-    if entry.final:
-        s.ledger.settle(entry.step, entry.spent or {})
+    if settles(entry):
+        s.ledger.settle(entry.step, spent)
 
 
 def _attempt_settled(s: RunState, entry: e.AttemptSettled) -> None:
@@ -279,7 +329,7 @@ def _read_returned(s: RunState, entry: e.ReadReturned) -> None:
 def _read_failed(s: RunState, entry: e.ReadFailed) -> None:
     status = "failed" if entry.retry_at is None else "retrying"
     s.steps[entry.step] = Read(
-        entry.path, entry.tool, entry.digest, status, None, entry.why, entry.attempt, entry.retry_at
+        entry.path, entry.tool, entry.digest, status, None, entry.why, entry.attempt, entry.retry_at, entry.by
     )
 
 
@@ -287,68 +337,22 @@ def _read_cancelled(s: RunState, entry: e.ReadCancelled) -> None:
     s.steps[entry.step] = Read(entry.path, entry.tool, entry.digest, "cancelled")
 
 
-def _value(s: RunState, entry: e.ValueRecorded) -> None:
-    s.steps[entry.step] = Value(entry.kind, entry.value)
-
-
-def _sleep(s: RunState, entry: e.SleepStarted) -> None:
-    s.steps[entry.step] = Sleep(entry.until)
-
-
-def _slept(s: RunState, entry: e.SleepEnded) -> None:
-    sleep = s.steps.get(entry.step)
-    if type(sleep) is not Sleep:
-        raise Damaged(s.run, f"an entry ends sleep {entry.step}, which is not recorded")
-    sleep.ended = True
-
-
-def _awaited(s: RunState, entry: e.SignalAwaited) -> None:
-    s.steps[entry.step] = Receive(entry.name, entry.until)
-
-
-def _sent(s: RunState, entry: e.SignalSent) -> None:
-    s.signals.append(entry.signal)
-
-
-def _received(s: RunState, entry: e.SignalReceived) -> None:
-    receive = s.steps.get(entry.step)
-    if type(receive) is not Receive:
-        raise Damaged(s.run, f"an entry ends wait {entry.step}, which is not recorded")
-    receive.taken, receive.id, receive.value = True, entry.id, entry.value
-    if entry.id is not None:
-        taken = [i for i, signal in enumerate(s.signals) if (signal.name, signal.id) == (entry.name, entry.id)]
-        if not taken:
-            raise Damaged(s.run, f"an entry takes signal {entry.name} {entry.id}, which was never sent or is taken")
-        del s.signals[taken[0]]
-
-
-def _child_started(s: RunState, entry: e.ChildStarted) -> None:
-    s.steps[entry.step] = ChildStart(entry.child, entry.workflow, entry.digest)
-    s.children[entry.child] = "running"
-
-
-def _child_ended(s: RunState, entry: e.ChildEnded) -> None:
-    s.children[entry.child] = entry.status
-    s.child_results[entry.child] = entry
-
-
-def _child_awaited(s: RunState, entry: e.ChildAwaited) -> None:
-    s.steps[entry.step] = ChildWait(entry.child)
-
-
 def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
-    s.approvals[entry.id] = Approval(entry.id, entry.step, entry.tool_version, entry.digest, entry.at)
+    s.approvals[entry.id] = Approval(
+        entry.id, entry.step, entry.tool_version, entry.digest, entry.at, entry.tool, entry.effect, entry.policy,
+        entry.rule, entry.expires_at, entry.requester,
+    )  # fmt: skip
 
 
 def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
     approval = _approval(s, entry.id)
     approval.verdict = "approved" if entry.approved else "denied"
     approval.by, approval.why = entry.by, entry.why
+    approval.said_at, approval.signature = entry.said_at or entry.at, entry.signature
 
 
-def _widened(s: RunState, entry: e.Widened) -> None:
-    s.scopes = tuple(sorted({*s.scopes, *entry.scopes}))
-    s.ledger.grant(entry.budget)
+def _approval_closed(s: RunState, entry: ApprovalClosed) -> None:
+    _approval(s, entry.id).verdict = entry.standing  # type: ignore[assignment]
 
 
 def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
@@ -358,11 +362,14 @@ def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
 def _reopen_failed(s: RunState) -> None:
     # What failed did not happen, so the segment may ask for it again, or for something else: a new effect, a new key.
     s.generation += 1
+    limits.release(s)
     for step, record in list(s.steps.items()):
         failed_effect = type(record) is Effect and record.outcome == "failed" and not record.contradicted
         failed_read = type(record) is Read and record.status in {"failed", "retrying"}
         if failed_effect or failed_read:
             del s.steps[step]
+        if failed_effect and type(record) is Effect and record.attempt:  # what was never tried cannot have happened
+            s.reopened = (*s.reopened, _failed_marker(record))
     gone = {child for child, ended in s.child_results.items() if ended.status != "done"}  # they may be retried too
     s.child_results = {child: ended for child, ended in s.child_results.items() if child not in gone}
     s.children = {child: "running" if child in gone else status for child, status in s.children.items()}
@@ -381,6 +388,22 @@ def _retried(s: RunState, _: e.Retried) -> None:
     _reopen_failed(s)
 
 
+def _resumed(s: RunState, entry: c.Resumed) -> None:
+    limits.release(s)
+    if s.code == "condition_failed":  # its segment has ended, and did not hold: only entering it anew can change that
+        s.segment_attempt, s.retry_at = 0, None
+        _reopen_failed(s)
+    s.status, s.code, s.why, s.refused_digest = "ready", "", "", ""
+    if entry.manifest:
+        s.code_digest = entry.manifest
+        s.code_changes = tuple(dict.fromkeys((*s.code_changes, *entry.accepted)))
+
+
+def _code_changed(s: RunState, entry: c.CodeChanged) -> None:
+    s.code_digest = entry.manifest
+    s.code_changes = tuple(dict.fromkeys((*s.code_changes, *entry.changes)))
+
+
 def _parked(s: RunState, entry: e.RunParked) -> None:
     if not s.ended and s.status != "blocked":
         s.status = "parked"
@@ -390,11 +413,28 @@ def _parked(s: RunState, entry: e.RunParked) -> None:
 def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.status, s.code, s.why = entry.status, entry.code, entry.why
     s.epoch = max(s.epoch, entry.epoch)
-    if entry.status == "killed":
+    s.refused_digest = entry.manifest
+    if s.ended:
+        s.rewind = None  # what was undone stays undone; the rest may be asked for again
+    if entry.status != "blocked":
+        limits.release(s)
+    if entry.status == "killed" or entry.code == IMPORTED:
         for effect in s.effects():
             if effect.outcome == "started":
                 effect.outcome = change(effect.outcome, "lose")
-                effect.why = "the run was killed while it was in flight"
+                effect.why = (
+                    f"the run was {'killed' if entry.status == 'killed' else 'exported'} while it was in flight"
+                )
+    if entry.code == IMPORTED:
+        # Where it came from, the run may have gone on: what was said and granted there was used there, or is void here.
+        # An approval that let an attempt start which came to nothing may have let the next one start there.
+        s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
+        s.generation += 1
+        s.imported = True
+        for effect in s.effects():
+            if effect.outcome == "failed" and not effect.final:
+                effect.approval = None
+        s.ledger.close()
 
 
 def _done(s: RunState, entry: e.RunDone) -> None:
@@ -419,22 +459,29 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ReadReturned: _read_returned,
     e.ReadFailed: _read_failed,
     e.ReadCancelled: _read_cancelled,
-    e.ValueRecorded: _value,
-    e.SleepStarted: _sleep,
-    e.SleepEnded: _slept,
-    e.SignalAwaited: _awaited,
-    e.SignalSent: _sent,
-    e.SignalReceived: _received,
-    e.ChildStarted: _child_started,
-    e.ChildEnded: _child_ended,
-    e.ChildAwaited: _child_awaited,
+    e.ValueRecorded: awaiting.value,
+    e.SleepStarted: awaiting.sleep,
+    e.SleepEnded: awaiting.slept,
+    e.SignalAwaited: awaiting.awaited,
+    e.SignalSent: awaiting.sent,
+    e.SignalReceived: awaiting.received,
+    e.ChildStarted: awaiting.child_started,
+    e.ChildEnded: awaiting.child_ended,
+    e.ChildAwaited: awaiting.child_awaited,
     e.ApprovalAsked: _asked,
     e.ApprovalAnswered: _answered,
-    e.Widened: _widened,
+    ApprovalClosed: _approval_closed,
+    e.Widened: limits.widened,
+    n.Narrowed: limits.narrowed,
+    n.Overspent: limits.overspent,
     e.CancelAsked: _cancel_asked,
     e.Checkpointed: _checkpointed,
+    e.RewindAsked: _rewind_asked,
+    e.Rewound: _rewound,
     e.SegmentFailed: _segment_failed,
     e.Retried: _retried,
+    c.Resumed: _resumed,
+    c.CodeChanged: _code_changed,
     e.RunParked: _parked,
     e.RunStopped: _stopped,
     e.RunDone: _done,

@@ -60,6 +60,7 @@ class Read(msgspec.Struct, gc=False):
     why: str = ""
     attempt: int = 0
     retry_at: int | None = None
+    by: str = ""
 
 
 @dataclass(slots=True)

@@ -47,6 +47,19 @@ def classify(what: object, /, *, validated_first: bool = False) -> NotSent | Rej
     return None
 
 
+def provider_failed(error: Exception) -> bool:
+    """Say whether an error that a tool raised speaks against its provider, so that a breaker counts it.
+
+    A refusal does not: a provider that says no, says who may not, or that a request is wrong, has answered. So any
+    exception with an HTTP status from 400 to 499 does not count, except 429. Everything else does.
+    """
+    if isinstance(error, Rejected) or isinstance(classify(error), Rejected):
+        return False
+    response = getattr(error, "response", None)
+    status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
+    return not (isinstance(status, int) and 400 <= status < 500 and status != _TOO_MANY)  # noqa: PLR2004
+
+
 def _httpx_names(what: object) -> set[str]:
     return {kind.__name__ for kind in type(what).__mro__ if kind.__module__.partition(".")[0] == "httpx"}
 

@@ -86,6 +86,7 @@ class _Options:
     visible_within: Duration | None = None
     repeatable: bool = False
     risk: Risk = "low"
+    compatible_with: Iterable[str] = ()
 
 
 class Tool(Generic[P, R_co]):
@@ -117,6 +118,7 @@ class Tool(Generic[P, R_co]):
 
     def _declare(self, options: _Options, what: str, names: set[str]) -> None:
         self.version = checked_version(options.version, what)
+        self.compatible_with = checked_texts(options.compatible_with, f"compatible_with of {what}")
         self.effect: Effect = _one_of(options.effect, Effect, f"effect of {what}")
         self.risk: Risk = _one_of(options.risk, Risk, f"risk of {what}")
         self.timeout_ms = _span(options.timeout, f"timeout of {what}") or 0
@@ -258,6 +260,11 @@ class Tool(Generic[P, R_co]):
             raise InvalidDeclaration(f"{what} must take its parameters in order: ({', '.join(self.arguments.names)}).")
 
     @property
+    def fixed_cost(self) -> Mapping[str, Decimal]:
+        """What every call costs per unit, where that does not depend on its arguments."""
+        return self._fixed_cost
+
+    @property
     def costed(self) -> bool:
         """Whether a call needs a budget."""
         return bool(self._fixed_cost) or self._cost is not None
@@ -289,6 +296,12 @@ class Tool(Generic[P, R_co]):
             reconcilable=self.reconciler is not None, timeout_ms=self.timeout_ms, tries=self.retry.attempts,
             version=self.version,
         )  # fmt: skip
+
+
+def with_compensations(tools: Mapping[str, Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
+    """Return listed tools and what undoes them. To list a tool is to list its compensation, for undoing alone."""
+    undo = {tool.compensation.name: tool.compensation for tool in tools.values() if tool.compensation is not None}
+    return {**undo, **tools}
 
 
 class _Decorator(Protocol):
@@ -329,6 +342,7 @@ def tool(
     visible_within: Duration | None = None,
     repeatable: bool = False,
     risk: Risk = "low",
+    compatible_with: Iterable[str] = (),
 ) -> _Decorator: ...
 def tool(fn: Any = None, /, **options: Any) -> Any:
     """Declare a tool: a `def` (run in a thread) or an `async def`, with an optional first parameter `call: Call`.
@@ -342,7 +356,8 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     * `scopes`, `approval`, `cost`, `risk`: what the caller must be allowed, and what it costs at worst.
     * `once`: the argument(s) that name a business identity, for which no run starts the tool twice.
     * `volatile`: arguments outside a call's identity. `repeatable`: an attached run may repeat it at once.
-    * `name`, `version`: how it stands in the record; a version says that behaviour changed.
+    * `name`, `version`: how it stands in the record; a version says that behaviour changed. `compatible_with`: older
+      versions for which this one may stand in; never for an effect of theirs whose outcome is unknown.
 
     Raises InvalidDeclaration for what cannot be honoured.
     """

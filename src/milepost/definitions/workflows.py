@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
@@ -57,6 +58,7 @@ class Prompt:
 
     name: str
     text: str
+    version: str = "1"
 
     @property
     def fingerprint(self) -> str:
@@ -64,9 +66,13 @@ class Prompt:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def prompt(name: str, text: str) -> Prompt:
-    """Declare a prompt, so that a run knows which text it was begun with. Raises InvalidDeclaration for a bad name."""
-    return Prompt(checked_name(name, "prompt"), text)
+def prompt(name: str, text: str, *, version: str = "1") -> Prompt:
+    """Declare a prompt, so that a run knows which text it was begun with.
+
+    Another text under the same `version` is only told; another version must be declared compatible by the workflow.
+    Raises InvalidDeclaration for a bad name or version.
+    """
+    return Prompt(checked_name(name, "prompt"), text, checked_version(version, f"prompt {name}"))
 
 
 class Segment(Generic[S, R_co]):
@@ -102,8 +108,9 @@ class Segment(Generic[S, R_co]):
 class Workflow(Generic[I, R]):
     """A registered, versioned definition made of segments; the first one that is declared is the first to be entered.
 
-    `tools` is manifest and allow-list in one. `compatible_with` names older versions whose waiting runs this one may
-    resume. Raises InvalidDeclaration for types that cannot be stored, and for names that are used twice.
+    `tools` is manifest and allow-list in one; `models` names the model that answers in each role, as part of the
+    manifest alone. `compatible_with` names older versions whose waiting runs this one may resume. Raises
+    InvalidDeclaration for types that cannot be stored, and for names that are used twice.
     """
 
     def __init__(
@@ -116,6 +123,7 @@ class Workflow(Generic[I, R]):
         tools: Sequence[Tool[..., Any]] = (),
         prompts: Sequence[Prompt] = (),
         compatible_with: Iterable[str] = (),
+        models: Mapping[str, str] | None = None,
     ) -> None:
         self.name = checked_name(name, "workflow")
         self.version = checked_version(version, f"workflow {name}")
@@ -124,8 +132,10 @@ class Workflow(Generic[I, R]):
         self.tools: dict[str, Tool[..., Any]] = _by_name(tools, Tool, f"tools of {name}")
         self.prompts: dict[str, Prompt] = _by_name(prompts, Prompt, f"prompts of {name}")
         self.compatible_with = checked_texts(compatible_with, f"compatible_with of {name}")
+        self.models = _checked_models(models or {}, name)
         self.segments: dict[str, Segment[Any, R]] = {}
         self.migrations: dict[str, Callable[[str, Any], Next[R]]] = {}
+        self._leads_to: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} version {self.version}>"
@@ -145,11 +155,17 @@ class Workflow(Generic[I, R]):
             parts += [segment.name, segment.fingerprint, segment.state.fingerprint]
         return hashlib.sha256(encode(parts)).hexdigest()
 
-    def migration(self, *, from_: str) -> Callable[[Callable[[str, Any], Next[R]]], Callable[[str, Any], Next[R]]]:
-        """Declare how a run of version `from_` goes on here.
+    def migration(
+        self, *, from_: str, to: str | None = None
+    ) -> Callable[[Callable[[str, Any], Next[R]]], Callable[[str, Any], Next[R]]]:
+        """Declare how a run of version `from_` goes on here, from a boundary.
 
-        The function gets the segment that the run would enter and its state as plain JSON data, and says what is next.
-        It must be a plain `def` without effects. Raises InvalidDeclaration for a second one from the same version.
+        The function gets the segment that the run would enter and its state as plain JSON data, and says what is next
+        with `go`; `fail` blocks the run with your reason. It must be a plain `def` without effects.
+
+        It leads to version `to`: by default to the next older version that has a migration (numbers in versions count
+        as numbers), else to this one; so that those from "1" and from "2" are applied one after the other. Raises
+        InvalidDeclaration for a second one from the same version.
         """
         checked_version(from_, f"migration of {self.name}")
         if from_ in self.migrations or from_ == self.version:
@@ -163,9 +179,32 @@ class Workflow(Generic[I, R]):
                     f"the migration of {self.name} from {from_!r} must be a plain def: it may not wait."
                 )
             self.migrations[from_] = fn
+            if to is not None:
+                self._leads_to[from_] = checked_version(to, f"migration of {self.name}")
             return fn
 
         return declare
+
+    def migration_paths(self) -> dict[str, tuple[str, ...]]:
+        """Return, for each older version with a migration, the versions it is led through: itself first, today's last.
+
+        Raises InvalidDeclaration for a migration that leads nowhere, or in a circle.
+        """
+        older = sorted(self.migrations, key=_in_order)
+        following = dict(zip(older, [*older[1:], self.version], strict=False)) | self._leads_to
+        paths: dict[str, tuple[str, ...]] = {}
+        for start in older:
+            path = [start]
+            while path[-1] != self.version:
+                step = following.get(path[-1])
+                if step is None or step in path:
+                    raise InvalidDeclaration(
+                        f"the migration of {self.name} from {start!r} leads to {path[-1]!r} and no further. Declare "
+                        f"one from {path[-1]!r}, or leave to= out."
+                    )
+                path.append(step)
+            paths[start] = tuple(path)
+        return paths
 
     @overload
     def segment(self, fn: Callable[[Run, S], Coroutine[Any, Any, Next[R]]], /) -> Segment[S, R]: ...
@@ -218,6 +257,7 @@ def workflow(
     tools: Sequence[Tool[..., Any]] = (),
     prompts: Sequence[Prompt] = (),
     compatible_with: Iterable[str] = (),
+    models: Mapping[str, str] | None = None,
 ) -> _WorkflowDecorator:
     """Declare a workflow of one segment: `async def name(run)` or `async def name(run, input)`, returning the result.
 
@@ -235,7 +275,7 @@ def workflow(
         input_kind = parameters[1].kind if len(parameters) > 1 else NoneType
         made: Workflow[Any, Any] = Workflow(
             name or called, version=version, input=input_kind, result=result, tools=tools, prompts=prompts,
-            compatible_with=compatible_with,
+            compatible_with=compatible_with, models=models,
         )  # fmt: skip
 
         @functools.wraps(fn)
@@ -255,6 +295,21 @@ def _segment_form(
         raise InvalidDeclaration(f"{what}: {fn!r} must be an 'async def' whose first parameter is the run.")
     name = checked_name(fn.__name__, "segment")
     return name, signatures.read(fn, f"segment {name}", around).parameters
+
+
+def _checked_models(given: Any, name: str) -> dict[str, str]:
+    named = isinstance(given, Mapping) and all(
+        isinstance(text, str) and text for pair in given.items() for text in pair
+    )
+    if not named:
+        raise InvalidDeclaration(f'models of {name}: {given!r} is no mapping. Write it like {{"triage": "a-model"}}.')
+    return dict(given)
+
+
+def _in_order(version: str) -> list[tuple[int, int, str]]:
+    """Return what sorts versions as people count: "2" before "10", "1.9" before "1.10"."""
+    parts = re.findall(r"\d+|\D+", version)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 def _by_name(given: Iterable[T], kind: type[T], what: str) -> dict[str, T]:

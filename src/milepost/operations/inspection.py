@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,10 +11,12 @@ from milepost.core import chunks, codec
 from milepost.core import entries as e
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of
+from milepost.core.history import undoing
 from milepost.core.state import RunState, fold
 from milepost.core.steps import ChildWait, Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, MilepostError
 from milepost.stores.api import Query
+from milepost.stores.encryption import KeyMissing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,8 +62,9 @@ class Pending:
 class RunDetail:
     """Everything the record says of a run now: stage, finished work, pending work, unresolved outcomes.
 
-    `visits` counts the finished visits of each segment, `finished` holds the steps of the last one, `effects` and
-    `pending` are of the current one.
+    `visits` counts how often each segment was left, `finished` holds the steps of the last one, `effects` and `pending`
+    are of the current one. `changes` is what differed in code that went on since the boundary, `refused` the manifest
+    of the code that may not. `goes_back_to` is the visit of the boundary that a rewind is on its way to.
     """
 
     row: RunRow
@@ -81,6 +84,10 @@ class RunDetail:
     children: dict[str, str]
     cancel: tuple[str, str] | None
     result: Any
+    overspent: dict[str, str] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+    refused: dict[str, Any] | None = None
+    goes_back_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +103,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The outcome of checking one run: how many entries and chunks were read, and what is wrong, if anything."""
+    """The outcome of checking one run: how many entries and chunks were read, and what is wrong, if anything.
+
+    `hidden` names the key without which its chain alone could be checked, and not what it says.
+    """
 
     run_id: str
     entries: int
     chunks: int
     damage: str | None
     seq: int | None = None
+    hidden: str = ""
 
 
 class Inspector:
@@ -129,8 +140,8 @@ class Inspector:
         verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
         lines = []
         for one in stored:
-            entry = codec.decode(one.body)
-            fields = msgspec.json.decode(one.body)
+            entry = codec.decode(one.plain)
+            fields = msgspec.json.decode(one.plain)
             fields.pop("entry")
             lines.append(Line(one.seq, fields.pop("at"), codec.name_of(entry), fields, one.hash.hex()))
         return lines
@@ -158,14 +169,24 @@ class Inspector:
             effects=[await self._effect(run_id, effect, evidence.get(effect.step, [])) for effect in state.effects()],
             pending=[] if state.ended else list(_pending(state)),
             approvals=own,
-            scopes=about.authority.widened(state.scopes).scopes,
+            scopes=state.held(about.authority).scopes,
             granted=_text(state.ledger.granted),
             spent=_text(state.ledger.spent),
             reserved=_text(reserved),
+            overspent=_text(state.overspent),
             children=dict(state.children),
             cancel=state.cancel,
             result=result,
+            changes=state.code_changes,
+            refused=msgspec.json.decode(await self._chunk(run_id, refused))
+            if (refused := state.refused_digest)
+            else None,
+            goes_back_to=None if state.rewind is None else state.rewind.to,
         )
+
+    async def changes(self, run_id: str) -> tuple[str, ...]:
+        """Return what differed in the code that went on with a run since its boundary. Raises UnknownRun, Damaged."""
+        return (await self._state(run_id))[0].code_changes
 
     async def open_effects(self, run_id: str | None = None) -> list[OpenEffect]:
         """Return the effects that are not settled, of one run or of all."""
@@ -179,7 +200,7 @@ class Inspector:
         evidence: dict[str, list[str]] = {}
         state = RunState(run_id)
         for one in stored:
-            entry = codec.decode(one.body)
+            entry = codec.decode(one.plain)
             visit = state.visit
             state.apply(entry)
             evidence = evidence if state.visit == visit else {}
@@ -188,6 +209,10 @@ class Inspector:
             if type(effect) is Effect:
                 found = evidence.setdefault(effect.step, [])
                 seen[state.visit, state.generation, effect.step] = (effect, found)
+        undone = {step: effect.path for (_, _, step), (effect, _) in seen.items() if effect.outcome == "confirmed"}
+        for (visit, _, step), (effect, found) in seen.items():
+            if effect.outcome == "confirmed" and undoing(visit, step) in undone:
+                found.append(f"undone by {undone[undoing(visit, step)]}")
         return [await self._effect(run_id, effect, found) for effect, found in seen.values()]
 
     async def approvals(self, verdict: str | None = None) -> list[ApprovalRow]:
@@ -211,14 +236,19 @@ class Inspector:
             count = verify(run_id, genesis, 1, bodies, head.hash)
             state = RunState(run_id)
             for one in stored:
-                entry = codec.decode(one.body)
+                entry = codec.decode(one.plain)
                 state.apply(entry)
-                if isinstance(entry, e.RunCreated | e.Checkpointed | e.RunDone):
+                if isinstance(entry, e.BOUNDARIES):
                     await self._read_chunks(run_id, entry.boundary, read)
+                elif manifest := getattr(entry, "manifest", ""):
+                    await self._chunk(run_id, manifest)
+                    read.add(manifest)
             row = await self._store.run(run_id)
             if state.status in {"done", "failed", "cancelled", "killed"} and row.status != state.status:
                 why = f"its row says {row.status}, its record says {state.status}"
                 return Verified(run_id, count, len(read), why)
+        except KeyMissing as error:
+            return Verified(run_id, count, 0, None, hidden=error.key_id)
         except Damaged as error:
             return Verified(run_id, count, len(read), str(error), error.seq)
         except MilepostError as error:
@@ -241,16 +271,21 @@ class Inspector:
                 tree.update(below)
                 wanted.extend(below)
 
-    async def _state(self, run_id: str) -> tuple[RunState, dict[str, list[str]]]:
-        """Return a run as its record says it is, and by step what was found out about its effects."""
+    async def record(self, run_id: str) -> tuple[RunState, list[e.Entry]]:
+        """Return a run as its verified record says it is, and the entries since its boundary. Raises Damaged."""
         tail = await self._store.tail(run_id)
         bodies = ((one.seq, one.body, one.hash) for one in tail.entries)
         verify(run_id, tail.before, tail.entries[0].seq, bodies, tail.head.hash)
-        entries = [codec.decode(one.body) for one in tail.entries]
+        entries: list[e.Entry] = [codec.decode(one.plain) for one in tail.entries]
+        return fold(run_id, entries), entries
+
+    async def _state(self, run_id: str) -> tuple[RunState, dict[str, list[str]]]:
+        """Return a run as its record says it is, and by step what was found out about its effects."""
+        state, entries = await self.record(run_id)
         evidence: dict[str, list[str]] = {}
         for entry in entries:
             _note(entry, evidence)
-        return fold(run_id, entries), evidence
+        return state, evidence
 
     async def _state_bytes(self, run_id: str, state: RunState) -> bytes:
         if state.state_root is None:

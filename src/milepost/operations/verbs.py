@@ -15,13 +15,21 @@ import msgspec
 from milepost.core import codec
 from milepost.core import entries as e
 from milepost.core import messages as m
-from milepost.core.budget import amounts
+from milepost.core.inbox import may_retry
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
-from milepost.errors import InvalidValue, UnknownApproval, UnknownStep, WrongStatus
-from milepost.stores.api import Deliver, Kill, Killed, Post
+from milepost.errors import UnknownStep, WrongStatus
+from milepost.operations import approvals, budgets, history, switches
+from milepost.operations.inspection import Inspector
+from milepost.stores import marks
+from milepost.stores.api import Deliver, Kill, Killed, Post, Thrown
 
 if TYPE_CHECKING:
+    from milepost.core.authority import Authority
+    from milepost.core.pools import Per
+    from milepost.operations.approvals import Shown
+    from milepost.operations.history import Back, Forked
+    from milepost.operations.keys import Signer
     from milepost.stores.api import Store
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
@@ -66,6 +74,8 @@ class Operator:
             return Post(parent, f"child:{run_id}:killed", m.encode(ended), now)
 
         killed: Killed = await self._write(Kill(run_id, why, now, entry, tell))
+        for worker in killed.owners:
+            marks.ask_to_let_go(self._store.place, worker)
         if not killed.runs:
             raise WrongStatus(run_id, (await self._store.run(run_id)).status, "not ended")
         return killed.unknown
@@ -81,13 +91,30 @@ class Operator:
     ) -> None:
         """Widen a run's authority or budget. Raises UnknownRun, and InvalidValue for what is no amount."""
         run_id = await self._store.resolve_id(run_id)
-        try:
-            more = amounts(budget)
-        except ValueError as error:
-            what = "budget"
-            raise InvalidValue(what, str(error)) from error
+        more = budgets.checked(budget)
         message = m.Grant(at=self._now(), by=by, scopes=tuple(scopes), budget=more, why=why)
         await self._deliver(run_id, _fresh("grant"), message)
+
+    async def revoke(
+        self,
+        run_id: str,
+        *,
+        by: str,
+        why: str,
+        scopes: Iterable[str] = (),
+        ceilings: Mapping[str, Decimal | int] | None = None,
+    ) -> bool:
+        """Narrow a run; return whether it holds by now. See `operations.budgets.revoke`."""
+        run_id = await self._live(run_id)
+        message = budgets.revoke(scopes, ceilings, by=by, why=why, now=self._now())
+        await self._deliver(run_id, _fresh("revoke"), message)
+        return await budgets.taken(self._store, run_id, message)
+
+    async def set_ceiling(
+        self, pool: str, ceilings: Mapping[str, Decimal | int | None], *, per: Per = "ever", by: str, why: str
+    ) -> int:
+        """Set what a shared pool may spend. See `operations.budgets.set_ceiling`."""
+        return await budgets.set_ceiling(self._write, pool, per, ceilings, by=by, why=why, now=self._now())
 
     async def resolve(self, run_id: str, path: str, finding: Finding[Any], *, by: str, why: str) -> None:
         """Settle an unknown effect on a person's word, and lift the hold that it put on its tool.
@@ -115,32 +142,75 @@ class Operator:
         )
         await self._deliver(run_id, _fresh("resolve"), message)
 
-    async def approve(self, approval_id: str, *, by: str) -> None:
-        """Approve exactly one effect. Raises UnknownApproval."""
-        await self._answer(approval_id, approved=True, by=by, why="")
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        by: str,
+        why: str = "",
+        digest: str | None = None,
+        signer: Signer | None = None,
+    ) -> Shown:
+        """Approve exactly one effect, once; see `approvals.answer`. Raises UnknownApproval, DigestDiffers."""
+        return await self._answer(approval_id, approved=True, by=by, why=why, digest=digest, signer=signer)
 
-    async def deny(self, approval_id: str, *, by: str, why: str) -> None:
-        """Deny exactly one effect; it fails as denied. Raises UnknownApproval."""
-        await self._answer(approval_id, approved=False, by=by, why=why)
+    async def deny(
+        self, approval_id: str, *, by: str, why: str, digest: str | None = None, signer: Signer | None = None
+    ) -> Shown:
+        """Deny exactly one effect, also one that was approved and has not started: it fails as denied.
+
+        Raises UnknownApproval, DigestDiffers.
+        """
+        return await self._answer(approval_id, approved=False, by=by, why=why, digest=digest, signer=signer)
+
+    async def _answer(self, approval_id: str, **said: Any) -> Shown:
+        inspector = Inspector(self._store)
+        return await approvals.answer(self._store, self._write, inspector, self._now(), approval_id, **said)
 
     async def retry(self, run_id: str, *, by: str, why: str = "") -> None:
         """Re-enter a failed segment, keeping its finished steps. Raises UnknownRun, WrongStatus."""
         run_id = await self._store.resolve_id(run_id)
         row = await self._store.run(run_id)
-        if row.status not in {"failed", "blocked"}:
-            raise WrongStatus(run_id, row.status, "failed or blocked")
+        if not may_retry(row.status, (row.why or "").partition(":")[0]):
+            lifted = f" (a block is lifted with milepost resume {run_id} --why …)" if row.status == "blocked" else ""
+            raise WrongStatus(run_id, row.status, f"failed{lifted}")
         await self._deliver(run_id, _fresh("retry"), m.Retry(at=self._now(), by=by, why=why))
 
-    async def _answer(self, approval_id: str, *, approved: bool, by: str, why: str) -> None:
-        found = await self._store.approvals(approval_id)
-        if len(found) != 1:
-            raise UnknownApproval(approval_id, "there is none" if not found else f"{len(found)} begin like that")
-        row = found[0]
-        if row.verdict != "asked":
-            raise UnknownApproval(approval_id, f"it is {row.verdict} already")
-        message = m.Answer(at=self._now(), by=by, approval=row.id, approved=approved, why=why)
-        if not await self._deliver(row.run_id, f"answer:{row.id}", message):
-            raise UnknownApproval(approval_id, "it was answered already, and waits for the run to take the answer")
+    async def resume(self, run_id: str, *, by: str, why: str) -> None:
+        """Lift a block, once whoever takes the run has checked again what blocked it. Raises UnknownRun, WrongStatus.
+
+        Where that code may still not go on with the run, the block stays, and the journal says why.
+        """
+        run_id = await self._store.resolve_id(run_id)
+        row = await self._store.run(run_id)
+        if row.status != "blocked":
+            raise WrongStatus(run_id, row.status, "blocked")
+        await self._deliver(run_id, _fresh("resume"), m.Resume(at=self._now(), by=by, why=why))
+
+    async def rewind(self, run_id: str, *, to: str, by: str, why: str) -> Back:
+        """Ask a run to go back to a boundary; see `operations.history.rewind`."""
+        return await history.rewind(self._store, self._write, self._now(), run_id, to=to, by=by, why=why)
+
+    async def fork(
+        self, run_id: str, *, at: str | None, by: str, why: str, authority: Authority, **given: Any
+    ) -> Forked:
+        """Make a new run that goes on from a boundary of another one; see `operations.history.fork`."""
+        now = self._now()
+        return await history.fork(
+            self._store, self._write, now, run_id, at=at, by=by, why=why, authority=authority, **given
+        )
+
+    async def freeze(self, scope: str, *, by: str, why: str) -> None:
+        """Let nothing start under `all`, `tool:NAME`, `workflow:NAME` or `tenant:NAME`. Raises UnknownScope."""
+        await switches.freeze(self._write, scope, by=by, why=why, now=self._now())
+
+    async def thaw(self, scope: str, *, by: str, why: str, held: bool = False) -> Thrown:
+        """Set a scope free, and reset a tool's breaker; `held` lifts holds too. Raises UnknownScope, NothingStopped."""
+        return await switches.thaw(self._write, scope, by=by, why=why, now=self._now(), held=held)
+
+    async def lift_stop(self, stood: marks.Stop | None, *, by: str, why: str) -> int:
+        """Write down that a stop file is lifted, and thaw everything; return how much thawed. Raises NothingStopped."""
+        return await switches.lift_stop(self._write, stood, by=by, why=why, now=self._now())
 
     async def _live(self, run_id: str) -> str:
         full = await self._store.resolve_id(run_id)

@@ -14,6 +14,7 @@ import msgspec
 
 from milepost.core import entries as e
 from milepost.core import messages as m
+from milepost.core.code_entries import Resumed
 from milepost.core.duration import to_ms
 from milepost.core.inbox import find_effect
 from milepost.core.steps import Effect
@@ -28,11 +29,11 @@ from milepost.errors import (
     StoreError,
     Waiting,
 )
-from milepost.runtime import checkpoints, effects, starting
+from milepost.runtime import checkpoints, compatibility, effects, starting, waits
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import LINGER_MS, Session, Unloading
-from milepost.stores.api import Append, Head, Post, Status, Switch
+from milepost.stores.api import Append, Head, Lift, Post, Status
 
 if TYPE_CHECKING:
     from milepost.definitions.workflows import Next, Segment
@@ -60,14 +61,14 @@ async def enter(session: Session) -> bool:
     try:
         value = segment.state.read(await _state(session))
     except InvalidValue as unfit:
-        await stop(
-            session, _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {unfit.why}")
-        )
+        digest, data = session.engine.manifest_chunk(workflow)
+        stopped = _blocked(session, "incompatible", f"the state of {segment.name} no longer fits: {unfit.why}")
+        await stop(session, msgspec.structs.replace(stopped, manifest=digest), chunks={digest: data})
         raise Rested(None) from unfit
     if segment.requires is not None and not _holds(segment.requires, value):
         await stop(session, _blocked(session, "condition_failed", f"{segment.name}: requires= does not hold"))
         raise Rested(None)
-    root, outcome, error = await _inside(session, segment, value)
+    root, outcome, error = await inside(session, segment, value)
     for settler in list(session.settlers.values()):
         if session.dropped is None and session.fatal is None:
             await asyncio.wait([settler])
@@ -84,13 +85,13 @@ async def _state(session: Session) -> bytes:
     return data
 
 
-async def _inside(session: Session, segment: Segment[Any, Any], value: Any) -> tuple[Branch, Any, BaseException | None]:
-    """Run the segment in the driver's own task; return its root branch, and what it returned or raised.
+async def inside(session: Session, segment: Any, value: Any) -> tuple[Branch, Any, BaseException | None]:
+    """Run the segment (any `fn`) in the driver's own task; return its root branch, and what it returned or raised.
 
     Unloading cancels this task from a callback, so that a cancellation that is ours is told from one that is not, and
     none is left behind to hit the driver at its next await.
     """
-    session.unloading, session.fatal = False, None
+    session.unloading, session.fatal, session.rests_on = False, None, ()
     session.busy, session.barriered = 1, 0
     session.unclaimed = {step for step, record in session.state.steps.items() if type(record) is Effect}
     root = Branch(session, "", effects.perform)
@@ -136,7 +137,7 @@ async def _ended(
     if session.dropped is not None:
         raise session.dropped
     if session.fatal is not None:
-        await _fatal(session, session.fatal)
+        await fatal(session, session.fatal)
     if session.unloading and (
         error is None or isinstance(error, asyncio.CancelledError | Unloading) or _unwinding(error)
     ):
@@ -151,8 +152,8 @@ async def _ended(
         await _failed(session, segment, NotAwaited(unawaited))
         return False
     if session.unclaimed:
-        await _fatal(session, _unclaimed(session))
-    if not await _settled(session):
+        await fatal(session, _unclaimed(session))
+    if not await settled(session):
         raise Rested(await park(session, session.rest()))
     return await complete(session, segment, value, outcome)
 
@@ -171,7 +172,7 @@ def _unclaimed(session: Session) -> Diverged:
     )
 
 
-async def _fatal(session: Session, error: Exception) -> None:
+async def fatal(session: Session, error: Exception) -> None:
     """Act on what stopped the segment as a whole. Raises Rested, or the error where the run is not ours any more."""
     if isinstance(error, EpochLost | StoreError) and not isinstance(error, Damaged):
         raise error
@@ -182,13 +183,13 @@ async def _fatal(session: Session, error: Exception) -> None:
         await asyncio.wait(settlers)
     if session.state.status != "blocked":
         code = error.code if isinstance(error, MilepostError) else "error"
-        await stop(session, _blocked(session, code, str(error)))
+        await stop(session, _blocked(session, code, session.engine.why(error)))
     else:
         await release(session, None)
     raise Rested(None)
 
 
-async def _settled(session: Session) -> bool:
+async def settled(session: Session) -> bool:
     """Settle what is open at the segment's end, and ask once more where something was sent again."""
     while True:
         session.engine.settle_due(session)
@@ -198,7 +199,7 @@ async def _settled(session: Session) -> bool:
             if session.dropped is not None:
                 raise session.dropped
             if session.fatal is not None:
-                await _fatal(session, session.fatal)
+                await fatal(session, session.fatal)
             continue
         open_ = [f for f in session.state.effects() if f.open or f.verify_from is not None]
         if not open_:
@@ -255,6 +256,7 @@ def _checkpoint(session: Session, segment: Segment[Any, Any], outcome: Next[Any]
     new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
     session.head.segment = outcome.segment
     session.put(e.Checkpointed(at=session.engine.clock.now(), boundary=boundary), boundary=0, chunks=new)
+    compatibility.settled(session)
     session.known_chunks = set(chunks)
     session.placed = None if root is None else (root, data)
 
@@ -296,7 +298,7 @@ async def _failed(session: Session, segment: Segment[Any, Any], error: BaseExcep
     """A segment raised: enter it again as declared, else the run has failed."""
     session.engine.trace(session.run_id, error)
     why = session.engine.why(error)
-    if not await _settled(session):
+    if not await settled(session):
         raise Rested(await park(session, session.rest()))
     if not await _again(session, segment, why):
         await stop(session, _stopped(session, "failed", getattr(error, "code", "error"), why))
@@ -318,19 +320,27 @@ async def _again(session: Session, segment: Segment[Any, Any], why: str) -> bool
 
 
 def _stopped(session: Session, status: str, code: str, why: str) -> e.RunStopped:
-    return e.RunStopped(at=session.engine.clock.now(), status=status, code=code, why=why)
+    clean = session.engine.redactor.clean(why)
+    return e.RunStopped(at=session.engine.clock.now(), status=status, code=code, why=clean)
 
 
 def _blocked(session: Session, code: str, why: str) -> e.RunStopped:
     return _stopped(session, "blocked", code, why)
 
 
-async def stop(session: Session, stopped: e.RunStopped) -> int | None:
-    """End the run without a result, or block it, and release it."""
+async def refuse_migration(session: Session, why: str) -> int | None:
+    """Block a run whose migration failed, as it is."""
+    digest, data = session.engine.manifest_chunk(session.workflow)
+    stopped = msgspec.structs.replace(_blocked(session, "migration_failed", why), manifest=digest)
+    return await stop(session, stopped, chunks={digest: data})
+
+
+async def stop(session: Session, stopped: e.RunStopped, chunks: dict[str, bytes] | None = None) -> int | None:
+    """End the run without a result, or block it, and release it. `chunks` are written beside."""
     run = session.run_id
     asks = {
         "failed": f"milepost retry {run} --why …",
-        "blocked": f"milepost show {run}, then milepost retry {run} --why …",
+        "blocked": f"milepost show {run}, then milepost resume {run} --why …",
     }
     ask = asks.get(stopped.status)
     reason = "person" if stopped.status == "blocked" else None
@@ -339,7 +349,7 @@ async def stop(session: Session, stopped: e.RunStopped) -> int | None:
         () if stopped.status == "blocked" else parent_post(session, stopped.status, msgspec.Raw(b"null"), stopped.why)
     )
     session.engine.flush_events()
-    await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None))
+    await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None), chunks=chunks)
     return None
 
 
@@ -368,7 +378,7 @@ async def park(session: Session, waiting: Waiting) -> int | None:
     parked = e.RunParked(at=now, reason=waiting.reason, until=until, ask=waiting.ask)
     status = Status("parked", now, waiting.reason, until, waiting.ask or None)
     session.released = True
-    await session.durable(parked, status=status, release=(now, due))
+    await session.durable(parked, status=status, release=(now, due), waits=waits.resting_on(session))
     return due
 
 
@@ -399,17 +409,14 @@ def take(
     beside: dict[str, Any] = {"taken": [id_], "chunks": chunks}
     now = session.engine.clock.now()
     for entry in entries:
-        if isinstance(entry, e.ApprovalAnswered):
-            verdict = "approved" if entry.approved else "denied"
-            beside["answers"] = [(entry.id, verdict, entry.by)]
-        elif isinstance(entry, e.RunStopped):
+        if isinstance(entry, e.RunStopped):
             ask = f"milepost show {session.run_id}"
             beside["status"] = Status(entry.status, now, "person", None, ask, f"{entry.code}: {entry.why}")
-        elif isinstance(entry, e.Retried):
+        elif isinstance(entry, e.Retried | Resumed):
             beside["status"] = Status("running", now)
         elif isinstance(entry, e.Contradicted) and isinstance(message, m.Evidence):
             why = f"contradicted at {message.path} of run {session.run_id}: {entry.evidence}"
-            beside["holds"] = [Switch(f"tool:{_tool_of(session, message)}", "hold", why, session.run_id, now)]
+            beside["holds"] = [waits.hold(session.run_id, message.path, _tool_of(session, message), why, now)]
     if isinstance(message, m.Resolve):
         beside["lifts"] = _lifts(session, message)
     session.put(*entries, **beside)
@@ -440,8 +447,9 @@ def unfit(session: Session, message: m.AnyMessage) -> list[e.Entry]:
     return []
 
 
-def _lifts(session: Session, message: m.Resolve) -> list[tuple[str, str, str]]:
+def _lifts(session: Session, message: m.Resolve) -> list[Lift]:
     from_path = next((f for f in session.state.effects() if message.path in {f.path, f.step}), None)
     if from_path is None or not (from_path.contradicted or from_path.doubt.person.startswith("conflict:")):
         return []  # it holds nothing; what another effect holds stays held
-    return [(f"tool:{from_path.tool}", message.why, message.by)]
+    about = waits.hold_about(session.run_id, from_path.path)
+    return [Lift(f"tool:{from_path.tool}", message.why, message.by, "hold", about)]

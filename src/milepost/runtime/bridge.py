@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SETTLED = frozenset({"done", "failed", "cancelled", "killed", "blocked"})
 PERSON = frozenset({"approval", "authority", "budget", "person"})
+ASKS = frozenset({"switch", "breaker"})  # a person, where they say what to type
 LOOK_S = 0.05
 
 
@@ -37,7 +38,8 @@ async def _person(engine: Engine, run_id: str, row: RunRow) -> Waiting | None:
     """Return what needs a person, when nothing of the run or its children can move without one."""
     if row.status != "parked" or row.owner is not None or (row.due is not None and row.due <= engine.clock.now()):
         return None
-    if row.reason in PERSON or (row.reason == "unknown" and row.ask and row.until is None):
+    asks = row.ask and (row.reason in ASKS or (row.reason == "unknown" and row.until is None))
+    if row.reason in PERSON or asks:
         return waiting_of(row)
     if row.reason != "child":
         return None

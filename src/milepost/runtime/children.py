@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
+from milepost.core.provenance import heard
 from milepost.errors import StartConflict
 from milepost.runtime import starting
 from milepost.stores.api import Create
@@ -27,10 +28,11 @@ async def create(session: Session, step: str, workflow: Workflow[Any, Any], data
         data,
         run_id=run_id,
         key=key,
-        authority=session.about.authority.widened(session.state.scopes),
+        authority=session.state.held(session.about.authority),
         parent=session.run_id,
         parent_step=step,
         parent_epoch=session.head.epoch,
+        heard=heard(session.state),
     )
     created = await session.engine.writer.durable(Create(new))
     if (created.workflow, created.digest) != (new.workflow, new.digest):

@@ -21,12 +21,11 @@ import msgspec
 
 from milepost.core import codec, messages
 from milepost.core import entries as e
-from milepost.core.decide import Enter, Release, Rest, Settle, decide, recover
+from milepost.core.decide import Enter, GoBack, Migrate, Release, Rest, Settle, decide, recover
 from milepost.core.inbox import journal
-from milepost.core.manifest import Manifest, compare
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
-from milepost.runtime import boundaries
+from milepost.runtime import approvals, boundaries, compatibility, rewinding, ruling
 from milepost.runtime.session import LINGER_MS, Session
 from milepost.stores.api import Claim, Status
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from milepost.stores.api import Head, Tail
 
 _about = msgspec.json.Decoder(e.About)
-_manifest = msgspec.json.Decoder(Manifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,7 @@ async def _block_defect(session: Session, error: Exception) -> None:
 
 async def _block_unread(engine: Engine, head: Head, error: Exception) -> None:
     """Leave a run that cannot be read where a person sees it, and claimed by nobody."""
-    from_store = isinstance(error, StoreFailed)
-    if from_store:
+    if isinstance(error, StoreFailed | EpochLost):
         return
     now = engine.clock.now()
     status = Status("blocked", now, "person", None, f"milepost verify {head.run_id}", engine.why(error))
@@ -115,6 +112,8 @@ async def _block_unread(engine: Engine, head: Head, error: Exception) -> None:
 async def load(engine: Engine, head: Head) -> Session:
     """Rebuild a claimed run from its record."""
     tail = await engine.store.tail(head.run_id)
+    if tail.head.epoch != head.epoch:
+        raise EpochLost(head.run_id, head.epoch)  # killed, or taken, in the moment since: that is no damage
     session = await read(engine, tail)
     if tail.head.hash != head.hash:
         raise Damaged(head.run_id, "its head moved while it was being claimed")
@@ -125,6 +124,7 @@ async def load(engine: Engine, head: Head) -> Session:
     if entries:
         # Durable before anything is asked or sent: the moment of being quiet is fixed by the first claim that sees it.
         await session.durable(*entries)
+    compatibility.note_change(session)
     return session
 
 
@@ -132,9 +132,9 @@ async def read(engine: Engine, tail: Tail) -> Session:
     """Verify a tail and fold it, without owning the run: what `plan` and `load` share."""
     run_id = tail.head.run_id
     engine.verify_tail(tail)
-    entries = [codec.decode(stored.body) for stored in tail.entries]
+    entries = [codec.decode(stored.plain) for stored in tail.entries]
     first = entries[0]
-    if not isinstance(first, e.RunCreated | e.Checkpointed | e.RunDone):
+    if not isinstance(first, e.BOUNDARIES):
         raise Damaged(run_id, "its latest boundary is no boundary", seq=tail.entries[0].seq)
     if isinstance(first, e.RunCreated) and first.run != run_id:
         raise Damaged(run_id, f"it is the record of run {first.run}")
@@ -143,29 +143,19 @@ async def read(engine: Engine, tail: Tail) -> Session:
     workflow = engine.workflows.get(about.workflow)
     tools = engine.tools if about.attached else workflow.tools if workflow is not None else {}
     session = Session(engine, tail.head, state, about, workflow, tools)
-    session.blocks = await _compatibility(engine, session)
+    await compatibility.judge(engine, session)
     return session
-
-
-async def _compatibility(engine: Engine, session: Session) -> tuple[str, ...]:
-    if session.attached or session.state.ended:
-        return ()
-    if session.workflow is None:
-        return (f"workflow {session.about.workflow!r} is not registered by the code that runs now",)
-    recorded = _manifest.decode(await engine.verified_chunk(session.run_id, session.state.manifest_digest))
-    today = _manifest.decode(engine.manifest_bytes(session.workflow))
-    blocks = list(compare(recorded, today, session.workflow.compatible_with).blocks)
-    if session.state.segment not in session.workflow.segments:
-        blocks.append(f"segment {session.state.segment!r} is no longer declared")
-    return tuple(blocks)
 
 
 async def drive(session: Session, segments: int | None) -> int | None:
     """Work on a loaded run until it rests or ends; return when it is due again."""
     written = 0
     try:
-        await take_inbox(session)  # what arrives later, the worker brings
+        await take_inbox(session, at_rest=True)  # what arrives later, the worker brings
         while True:
+            if session.returning:
+                session.returning = False
+                await take_inbox(session, at_rest=True)
             world = session.world()
             session.late = world.deadline is not None and world.now >= world.deadline
             decision = decide(session.state, world)
@@ -174,7 +164,7 @@ async def drive(session: Session, segments: int | None) -> int | None:
                 before = [entry for entry in decision.append if entry is not stop[0]]
                 if before:
                     session.put(*before)
-                return await boundaries.stop(session, stop[0])
+                return await boundaries.stop(session, stop[0], chunks=compatibility.manifest_beside(session, stop))
             if session.draining or (segments is not None and written >= segments):
                 return await hand_back(session)
             match decision.perform:
@@ -184,9 +174,18 @@ async def drive(session: Session, segments: int | None) -> int | None:
                     written += 1
                     if session.state.ended:
                         return None
+                case Migrate(versions=versions):
+                    try:
+                        await compatibility.migrate(session, versions)
+                    except compatibility.MigrationFailed as failed:
+                        return await boundaries.refuse_migration(session, str(failed))
+                case GoBack():
+                    await rewinding.go_back(session)
                 case Settle():
                     if not await settle_all(session):
-                        return await rest(session, Rest("switch", session.due()))
+                        held = ruling.resting(session)
+                        reason, ask = ("switch", "") if held is None else (held.reason, held.ask)
+                        return await rest(session, Rest(reason, session.due(), ask))
                 case Rest() | Release() as resting:
                     if await linger(session, resting):
                         continue
@@ -198,8 +197,11 @@ async def drive(session: Session, segments: int | None) -> int | None:
         return rested.due
 
 
-async def take_inbox(session: Session) -> None:
-    """Turn what is in the inbox into entries, in the transaction that marks it taken."""
+async def take_inbox(session: Session, *, at_rest: bool = False) -> None:
+    """Turn what is in the inbox into entries, in the transaction that marks it taken.
+
+    `at_rest` says that the run's own driver asks, while nothing of the run is under way.
+    """
     waiting = await session.engine.store.inbox(session.run_id)
     for id_, body in waiting:
         if id_ in session.taken:
@@ -211,11 +213,25 @@ async def take_inbox(session: Session) -> None:
             refused = e.MessageRefused(at=session.engine.clock.now(), kind="unreadable", why=str(error))
             session.put(refused, taken=[id_])
             continue
-        entries = boundaries.unfit(session, message)
+        if isinstance(message, messages.Rewind):
+            if not await rewinding.take(session, id_, message, at_rest=at_rest):
+                session.taken.discard(id_)
+                return  # it is asked again when nothing is under way; what came later waits behind it
+            if at_rest:
+                await compatibility.judge(session.engine, session)
+            continue
+        entries = boundaries.unfit(session, message) or approvals.unfit(session, message)
         message, chunks = boundaries.stowed(session, message)
         entries = entries or journal(session.state, message, session.engine.clock.now())
+        entries = compatibility.resuming(session, message, entries)
+        chunks = {**(chunks or {}), **compatibility.manifest_beside(session, entries)} or None
+        was = session.state.status
         boundaries.take(session, id_, message, entries, chunks)
+        if session.state.status != was:  # it may go on: under the code that runs now
+            await compatibility.judge(session.engine, session)
+            compatibility.note_change(session)
     if waiting:
+        session.held.clear()  # what arrived may be what a rule looks at
         session.changed()
 
 

@@ -20,22 +20,29 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from milepost.core import entries as e
 from milepost.core.codec import encode
 from milepost.core.lease import may_send
 from milepost.core.outcome import may_resend
+from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.call import Call
 from milepost.definitions.http import classify
 from milepost.errors import Denied, EpochLost, InvalidValue, NotSent, Rejected, StepFailed, Waiting
-from milepost.runtime import gates, reads
+from milepost.runtime import approvals, gates, pools, reads, waits
 from milepost.runtime.attempts import TimedOut, attempt_call, call_for
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.session import Session, Unloading
 from milepost.stores.api import Once, OnceSettled, OnceTaken, SwitchedOff
+from milepost.stores.pools import PoolShort, PoolSpent
 
 if TYPE_CHECKING:
+    from milepost.core.breaker import Event
     from milepost.definitions.tools import Tool
+
+    Tried = tuple[Event, ...]
 
 
 async def perform(branch: Branch, step: ToolStep) -> Any:
@@ -44,7 +51,7 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
     if session.unloading:
         raise Unloading
     tool = step.tool
-    if session.tools.get(tool.name) is not tool:
+    if session.listed.get(tool.name) is not tool:
         raise StepFailed(step.path, f"tool {tool.name} is not listed by this workflow: add it to tools=[…]")
     if session.engine.writer.crowded:
         await session.engine.writer.room()
@@ -54,11 +61,17 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
         await session.parked(step.id, Waiting("unknown"), branch.idle)
     record = branch.claim(step)
     if tool.effect == "read" and not tool.costed and not callable(tool.approval) and not tool.approval:
-        assert not isinstance(record, Effect)
-        return await reads.read(branch, step, record)
-    if tool.effect == "transactional":
-        return await _effect(branch, step, transactional=True)
-    return await _effect(branch, step, transactional=False)
+        try:
+            if not isinstance(record, Effect):
+                return await reads.read(branch, step, record)
+        except reads.PersonAsked:  # by a rule of the policy: the question needs an effect to be about
+            pass
+    return await act(branch, step)
+
+
+async def act(branch: Branch, step: ToolStep) -> Any:
+    """Await an effect that took its place: from the record, or for real. Raises StepFailed, Denied."""
+    return await _effect(branch, step, transactional=step.tool.effect == "transactional")
 
 
 async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any:
@@ -83,7 +96,13 @@ async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any
         if session.unclaimed:
             await branch.barrier()
             continue
+        if session.engine.halted:
+            await waits.wait_halt(branch, step)
+            continue
         waiting = gates.gate(session, step, effect)
+        if isinstance(waiting, Verdict):
+            gates.deny(session, step, effect, waiting)
+            continue
         if waiting is not None:
             gates.plan(session, step, effect, waiting)
             await session.parked(step.id, waiting, branch.idle)
@@ -99,7 +118,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     entry = _started(session, step, effect, number)
     once = _identity(session, step, entry)
     lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
-    started = session.queue(entry, once=once, scopes=gates.scopes(session, tool), lease=lease)
+    closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
+    started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
     try:
         await started
     except asyncio.CancelledError:
@@ -112,6 +132,10 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
         undo()
         await gates.wait_switch(branch, step, effect, refusal)
         return
+    except PoolShort as refusal:
+        undo()
+        await gates.wait_pool(branch, step, effect, refusal)
+        return
     except OnceTaken as refusal:
         undo()
         await gates.wait_once(branch, step, effect, refusal)
@@ -123,8 +147,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
 
 
 def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
-    """Return the business identity to claim: with the first attempt, and never again."""
-    if not step.tool.once or started.attempt > 1:
+    """Return the business identity to claim: with the first attempt, and never again unless it was made elsewhere."""
+    if not step.tool.once or (started.attempt > 1 and not session.state.imported):
         return None
     plan = started.plan
     value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
@@ -133,7 +157,6 @@ def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Onc
 
 def _started(session: Session, step: ToolStep, effect: Effect | None, number: int) -> e.EffectStarted:
     now = session.engine.clock.now()
-    approval = gates.approval_for(session, step)
     return e.EffectStarted(
         at=now,
         step=step.id,
@@ -143,7 +166,9 @@ def _started(session: Session, step: ToolStep, effect: Effect | None, number: in
         plan=gates.planned(session, step, now) if effect is None else None,
         resend=effect is not None and effect.outcome == "unknown",
         reserve=step.cost,
-        approval=approval if effect is None or effect.approval is None else None,
+        approval=step.approval,
+        rule=step.verdict.rule,
+        policy=step.verdict.policy,
     )
 
 
@@ -170,13 +195,15 @@ def _cancelled_and_refused(session: Session, started: asyncio.Future[Any], undo:
         undo()
 
 
-def _unsent(session: Session, effect: Effect, number: int, why: str, again_ms: int | None = 0) -> None:
+def _unsent(
+    session: Session, effect: Effect, number: int, why: str, again_ms: int | None = 0, tried: Tried = ()
+) -> None:
     """Record that an attempt was never sent. It is made again after `again_ms`; None: not any more."""
     now = session.engine.clock.now()
     saw = (effect, number, "not_sent", b"null", why)
     if gates.earlier_unsettled(effect, number):
         settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="not_sent", why=why)
-        session.put(settled, saw=saw)
+        session.put(settled, saw=saw, tried=tried)
         return
     failed = e.EffectFailed(
         at=now,
@@ -187,7 +214,21 @@ def _unsent(session: Session, effect: Effect, number: int, why: str, again_ms: i
         final=again_ms is None,
         retry_at=None if again_ms is None else now + again_ms,
     )
-    session.put(failed, saw=saw)
+    session.put(failed, saw=saw, tried=tried)
+
+
+def _held_back(session: Session, tool: Tool[..., Any], effect: Effect, number: int, lapses: int | None) -> str:
+    """Return why an attempt whose `started` is durable is not sent after all, empty where it is."""
+    engine = session.engine
+    now = engine.clock.now()
+    if (lapses is not None and lapses != engine.lapses) or not may_send(engine.lease_until, now):
+        # Where somebody took the run, this append is refused, and what it says goes to the inbox. Where nobody did, the
+        # run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
+        return "the lease had lapsed before it was sent"
+    if engine.halted:
+        return "everything was stopped before it was sent"
+    again = number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
+    return "its key may have expired by now" if again and not may_resend(tool.facts, effect.doubt.attempts, now) else ""
 
 
 async def send(
@@ -209,33 +250,29 @@ async def send(
     if session.dropped is not None:
         session.evidence(effect, number, "not_sent", why="the run was lost before it was sent")
         raise session.dropped
-    now, why = engine.clock.now(), ""
-    if (lapses is not None and lapses != engine.lapses) or not may_send(engine.lease_until, now):
-        # Where somebody took the run, this append is refused, and what it says goes to the inbox. Where nobody did, the
-        # run is still ours: to let go of it here would leave it with an owner who lives and does nothing.
-        why = "the lease had lapsed before it was sent"
-    elif number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1]):
-        why = "" if may_resend(tool.facts, effect.doubt.attempts, now) else "its key may have expired by now"
+    why = _held_back(session, tool, effect, number, lapses)
     if why:
-        _unsent(session, effect, number, why)
+        _unsent(session, effect, number, why, tried=waits.says_nothing(session, tool, effect.step, number))
         return
     call = call_for(session, step, effect.key, number)
     try:
         value = await attempt_call(session, step, call)
     except asyncio.CancelledError:
-        lose(session, effect, number, "it was cancelled while it was in flight", quiet=tool.is_async)
+        tried = waits.says_nothing(session, tool, effect.step, number)
+        lose(session, effect, number, "it was cancelled while it was in flight", quiet=tool.is_async, tried=tried)
         if inside is not None:
             inside.closed_by = step.id
         raise
     except NotSent as error:
         _not_sent(session, step, effect, number, error)
     except Rejected as error:
-        _rejected(session, effect, number, engine.why(error), call)
+        _rejected(session, tool, effect, number, engine.why(error), call)
     except TimedOut as error:
         if tool.effect == "read":
             _read_raised(session, step, effect, number, error, call)
         else:
-            lose(session, effect, number, str(error), quiet=tool.is_async)
+            tried = waits.raised(session, tool, effect.step, number, error)
+            lose(session, effect, number, str(error), quiet=tool.is_async, tried=tried)
     except Exception as error:  # noqa: BLE001  in a read whatever is raised is a failure, retried as declared
         known = classify(error)
         if tool.effect == "read":
@@ -244,9 +281,10 @@ async def send(
         if isinstance(known, NotSent):
             _not_sent(session, step, effect, number, known)
         elif isinstance(known, Rejected):
-            _rejected(session, effect, number, engine.why(known), call)
+            _rejected(session, tool, effect, number, engine.why(known), call)
         else:
-            lose(session, effect, number, engine.why(error), quiet=True)
+            tried = waits.raised(session, tool, effect.step, number, error)
+            lose(session, effect, number, engine.why(error), quiet=True, tried=tried)
     else:
         returned(session, tool, effect, number, value, call)
 
@@ -255,10 +293,11 @@ def returned(
     session: Session, tool: Tool[..., Any], effect: Effect, number: int, value: Any, call: Call | None
 ) -> None:
     """Record that an attempt returned: confirmed, or unknown where its result cannot be stored."""
+    tried = waits.answered(session, tool, effect.step, number)
     try:
         data = tool.result.write(value)
     except InvalidValue as error:
-        lose(session, effect, number, f"it returned what cannot be stored: {error.why}", quiet=True)
+        lose(session, effect, number, f"it returned what cannot be stored: {error.why}", quiet=True, tried=tried)
         return
     if session.dropped is not None:
         session.evidence(effect, number, "returned", data)
@@ -275,13 +314,16 @@ def returned(
             external=call.noted if call is not None else None,
             spent=spent,
         )
-        session.put(confirmed, chunks=chunks, saw=(effect, number, "returned", data, ""))
+        alarm = pools.overspent(session, effect, number, spent)
+        saw = (effect, number, "returned", data, "")
+        session.put(confirmed, *alarm, chunks=chunks, saw=saw, tried=tried)
     elif effect.outcome == "failed" and effect.effect != "read":  # a read changes nothing, so it contradicts nothing
         session.engine.contradicted(session, effect, f"attempt {number} returned after it was settled as failed")
 
 
-def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool) -> None:
+def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool, tried: Tried = ()) -> None:
     """Record that nobody knows what an attempt did. `quiet` says that its code has returned."""
+    why = session.engine.told(why)
     if session.dropped is not None:
         if quiet:  # evidence also says that the code has returned; a thread that still runs says so when it does
             session.evidence(effect, number, "unknown", why=why)
@@ -290,7 +332,7 @@ def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool
         return
     now = session.engine.clock.now()
     unknown = e.EffectUnknown(at=now, step=effect.step, attempt=number, why=why, quiet_at=now if quiet else None)
-    session.put(unknown, saw=(effect, number, "unknown", b"null", why) if quiet else None)
+    session.put(unknown, saw=(effect, number, "unknown", b"null", why) if quiet else None, tried=tried)
 
 
 def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: NotSent) -> None:
@@ -298,36 +340,41 @@ def _not_sent(session: Session, step: Any, effect: Effect, number: int, error: N
         session.evidence(effect, number, "not_sent", why=session.engine.why(error))
         return
     delay = step.tool.retry.delay_ms(number, session.engine.clock.chance(), floor_ms=gates.asked_delay(error))
-    _unsent(session, effect, number, session.engine.why(error), delay)
+    tried = waits.raised(session, step.tool, effect.step, number, error)
+    _unsent(session, effect, number, session.engine.why(error), delay, tried)
 
 
-def _rejected(session: Session, effect: Effect, number: int, why: str, call: Call | None) -> None:
+def _rejected(session: Session, tool: Tool[..., Any], effect: Effect, number: int, why: str, call: Call | None) -> None:
     if session.dropped is not None:
         session.evidence(effect, number, "rejected", why=why)
         return
+    tried = waits.says_nothing(session, tool, effect.step, number)
     now = session.engine.clock.now()
     saw = (effect, number, "rejected", b"null", why)
     if gates.earlier_unsettled(effect, number):
         settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="rejected", why=why)
-        session.put(settled, saw=saw)
+        session.put(settled, saw=saw, tried=tried)
         return
     spent = {**call.spending} if call is not None and call.spending else None
     failed = e.EffectFailed(
         at=now, step=effect.step, attempt=number, why=why, reason="rejected", final=True, spent=spent
     )
-    session.put(failed, saw=saw)
+    session.put(failed, *pools.overspent(session, effect, number, spent), saw=saw, tried=tried)
 
 
 def _read_raised(session: Session, step: Any, effect: Effect, number: int, error: Exception, call: Call | None) -> None:
-    """Record a failed try of a read that costs: a read is never in doubt, and its tries are bounded by `retry=`."""
+    """Record a failed try of a read that costs: a read is never in doubt, and its tries are bounded by `retry=`.
+
+    Each try is paid for by itself: this one is settled, and the next one reserves anew.
+    """
     why = session.engine.why(error)
     if session.dropped is not None:
         session.evidence(effect, number, "unknown", why=why)
         return
     delay = gates.retry_delay(session, step.tool, number, error)
     spent = {**call.spending} if call is not None and call.spending else None
-    if spent is None:  # what it really cost is not known: the worst case, for each try
-        spent = {unit: amount * number for unit, amount in step.tool.cost_of(step.bound).items()}
+    if spent is None:  # what it really cost is not known: the worst case
+        spent = dict(session.state.ledger.reserved.get(effect.step, {}))
     now = session.engine.clock.now()
     failed = e.EffectFailed(
         at=now,
@@ -339,7 +386,8 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
         retry_at=None if delay is None else now + delay,
         spent=spent,
     )
-    session.put(failed)
+    tried = waits.raised(session, step.tool, effect.step, number, error)
+    session.put(failed, *pools.overspent(session, effect, number, spent), tried=tried)
 
 
 # ---------------------------------------------------------------- transactional tools
@@ -352,6 +400,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     number = 1 if effect is None else effect.attempt + 1
     undo = gates.before_start(session, step.id)
     settled: list[OnceSettled] = []
+    spent: list[PoolSpent] = []
     done: list[e.Entry] = []
     chunks: dict[str, bytes] = {}
     started = _started(session, step, effect, number)
@@ -362,16 +411,20 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         chunks.update(chunk or {})
         confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=raw)
         done.append(confirmed)
+        spent[:] = pools.settled_at_once(session, step)
         if once is not None:
             settled.append(OnceSettled(once.tenant, once.tool, once.value, "confirmed", bytes(raw), step.id))
+        settled.extend(session.undone(step.id))
         return [encode(confirmed)]
 
     future = session.queue(
+        *approvals.stale(session, step, step.approval),
         started,
         once=once,
         scopes=gates.scopes(session, tool),
         work=gates.certain(work),
         once_settled=settled,
+        spent=spent,
         chunks=chunks,
     )
     try:
@@ -382,6 +435,9 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     except SwitchedOff as refusal:
         undo()
         await gates.wait_switch(branch, step, effect, refusal)
+    except PoolShort as refusal:
+        undo()
+        await gates.wait_pool(branch, step, effect, refusal)
     except OnceTaken as refusal:
         undo()
         await gates.wait_once(branch, step, effect, refusal)
@@ -414,4 +470,6 @@ def _rolled_back(session: Session, step: ToolStep, effect: Effect | None, number
         final=delay is None,
         retry_at=None if delay is None else now + delay,
     )
-    session.put(_started(session, step, effect, number), failed)
+    # Its reservation was rolled back as well: the next attempt makes it anew.
+    started = msgspec.structs.replace(_started(session, step, effect, number), reserve={})
+    session.put(*approvals.stale(session, step, step.approval), started, failed)

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,22 +24,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from milepost.core import entries as e
+from milepost.core.approval import TTL_MS
+from milepost.core.breaker import Breaker
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
 from milepost.core.duration import from_ms
 from milepost.core.lease import LEASE_MS, lapsed, needed_until, renew_every_ms
 from milepost.core.steps import Effect
 from milepost.definitions.call import Call
+from milepost.definitions.redaction import Redactor
+from milepost.definitions.rules import PolicyFile
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
-from milepost.runtime import effects, locks, reconcile, starting
+from milepost.runtime import effects, locks, reconcile, starting, waits
 from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.threads import Deadlines, Threads, tamed
 from milepost.runtime.writer import Writer
+from milepost.stores import marks
 from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.definitions.workflows import Workflow
+    from milepost.runtime.approvals import Operators
     from milepost.runtime.session import Session
     from milepost.stores.api import Store
 
@@ -46,6 +53,7 @@ T = TypeVar("T")
 log = logging.getLogger("milepost")
 EMIT_EVERY_S = 0.05
 DEFAULT_TIMEOUT_MS = 60_000
+TEXT_CHARS = 64_000  # no more of a text is looked at: what is kept of it is far less
 
 
 class Engine:
@@ -61,13 +69,24 @@ class Engine:
         secrets: Callable[[str], str],
         clock: Clock | None = None,
         lease_ms: int = LEASE_MS,
+        policy: PolicyFile | None = None,
+        breaker: Breaker | None = None,
+        operators: Operators | None = None,
+        approval_ttl_ms: int = TTL_MS,
     ) -> None:
         self.store = store
+        self.operators = operators
+        self.approval_ttl_ms = approval_ttl_ms
+        self.policy = policy
+        self.policy_told = 0
+        self.breaker = breaker
+        self.stops = waits.Stops(store)
         self.clock: Clock = clock or SystemClock()
         self.writer = Writer(store)
         self.workflows = {workflow.name: workflow for workflow in workflows}
         self.tools = {tool.name: tool for tool in tools}
-        self.secrets = secrets
+        self.redactor = Redactor()
+        self._provider = secrets
         self.lease_ms = lease_ms
         self.lease_until = 0
         self.lapses = 0
@@ -82,10 +101,13 @@ class Engine:
         self._resources: dict[type[Any], Any] = {}
         self._opened = AsyncExitStack()
         self._factories = dict(resources or {})
-        self._manifests: dict[str, tuple[str, bytes]] = {}
+        self._manifests: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._stop_renewing = threading.Event()
         self._renewing: threading.Thread | None = None
         self._watchers: dict[str, asyncio.Future[None]] = {}
+        self._halted, self._look_at = False, 0.0
+        self._lost: list[Session] = []
+        self._given_up: dict[int, Session] = {}  # threads that run on although their call was given up
         self._events: list[tuple[str, int, bytes]] = []
         self._emitting: asyncio.TimerHandle | None = None
         self._posting: set[asyncio.Task[Any]] = set()
@@ -147,6 +169,14 @@ class Engine:
                 log.warning("lease of %s not renewed: %s", self.worker, error)
             else:
                 self.lease_until = max(self.lease_until, until)
+
+    @property
+    def halted(self) -> bool:
+        """Whether a stop file stands: nothing may start, and nothing may be sent."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._halted, self._look_at = marks.stopped(self.store.place), now + marks.SEEN_WITHIN_S
+        return self._halted
 
     def lease_for(self, timeout_ms: int) -> tuple[str, int] | None:
         """Return the longer lease that an attempt of this timeout needs, None when the present one is enough."""
@@ -232,11 +262,12 @@ class Engine:
     def manifest_chunk(self, workflow: Workflow[Any, Any] | None) -> tuple[str, bytes]:
         """Return today's manifest as a chunk: its digest and its bytes."""
         name = workflow.name if workflow is not None else ""
-        if name not in self._manifests:
+        policy = "" if self.policy is None else self.policy.label
+        if (name, policy) not in self._manifests:
             tools = workflow.tools if workflow is not None else self.tools
-            data = msgspec.json.encode(starting.manifest_of(workflow, tools), order="deterministic")
-            self._manifests[name] = (digest_of(data), data)
-        return self._manifests[name]
+            data = msgspec.json.encode(starting.manifest_of(workflow, tools, policy), order="deterministic")
+            self._manifests[name, policy] = (digest_of(data), data)
+        return self._manifests[name, policy]
 
     async def verified_chunk(self, run_id: str, digest: str) -> bytes:
         """Return a chunk whose bytes match its name. Raises Damaged."""
@@ -257,7 +288,17 @@ class Engine:
             text = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
         except Exception:  # noqa: BLE001  an exception that cannot say what it is has still been raised
             text = f"{type(error).__name__}, whose text cannot be made"
-        return text.encode("utf-8", "replace").decode()[:1_000]
+        return self.told(text)
+
+    def told(self, text: str) -> str:
+        """Return what is recorded of a text that user code, or a library, may have had a hand in."""
+        return self.redactor.clean(text[:TEXT_CHARS]).encode("utf-8", "replace").decode()[:1_000]
+
+    def secrets(self, name: str) -> str:
+        """Return a secret from the app's provider; from here on it is taken out of every text of this process."""
+        value = self._provider(name)
+        self.redactor.learn(name, value)
+        return value
 
     def settle_due(self, session: Session) -> None:
         """Start settling what may be settled now."""
@@ -278,8 +319,16 @@ class Engine:
     def dropped(self, session: Session, error: Exception) -> None:
         """Say that a run was let go of."""
         if not isinstance(error, StoreFailed):
-            log.warning("run %s dropped: %s", session.run_id, error)
+            log.warning("run %s dropped: %s", session.run_id, self.why(error))
         self.sessions.pop(session.run_id, None)
+        if session.inflight or self._given_up:
+            self._lost.append(session)
+
+    @property
+    def hanging(self) -> bool:
+        """Whether a call of a run that this process lost is still running."""
+        self._lost = [one for one in self._lost if one.inflight or one in self._given_up.values()]
+        return bool(self._lost)
 
     def adopt(self, run_id: str) -> None:
         """Drive a new child here too, where only one family of runs is driven; and look for work at once."""
@@ -296,6 +345,7 @@ class Engine:
         late = partial(self._late, session, step, call, session.state.steps.get(step.id), session.state.visit)
 
         def finished(value: Any, error: BaseException | None) -> None:
+            self._given_up.pop(id(future), None)
             if future.done():
                 late(value, error)
             elif error is not None:
@@ -311,6 +361,10 @@ class Engine:
                 error = future.exception()
                 answer = future.result() if error is None else None
                 loop.call_soon(late, answer, error)
+            else:
+                self._given_up[id(future)] = session
+                if session.dropped is not None and session not in self._lost:
+                    self._lost.append(session)
             raise
 
     def _late(
@@ -375,7 +429,7 @@ class Engine:
             body = msgspec.json.encode(event)
         except (TypeError, ValueError, msgspec.MsgspecError):
             body = msgspec.json.encode({"kind": event.get("kind", "event"), "text": repr(event)[:1_000]})
-        self._events.append((run_id, self.clock.now(), body))
+        self._events.append((run_id, self.clock.now(), self.redactor.clean_json(body)))
         if self._emitting is None:
             self._emitting = asyncio.get_running_loop().call_later(EMIT_EVERY_S, self.flush_events)
 
@@ -401,5 +455,12 @@ class Engine:
 
     def trace(self, run_id: str, error: BaseException) -> None:
         """Keep a traceback as a diagnostic event."""
-        text = "".join(traceback.format_exception(error))[-8_000:]
-        self.emit(run_id, {"kind": "traceback", "text": text})
+        self.emit(run_id, {"kind": "traceback", "text": self.traceback(error)})
+
+    def traceback(self, error: BaseException) -> str:
+        """Return the end of a traceback, without secrets."""
+        try:
+            text = "".join(traceback.format_exception(error))
+        except Exception:  # noqa: BLE001  an exception that cannot be shown has still been raised
+            text = self.why(error)
+        return self.redactor.clean(text[-TEXT_CHARS:])[-8_000:]

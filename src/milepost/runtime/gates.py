@@ -1,8 +1,8 @@
 """What must hold before an attempt, asked at the edge; and how a step waits where it does not.
 
 Deny by default. What is missing is never raised into the step's siblings: the step is recorded as not started, the
-branch rests, and the waiting says what to type. Listing, scopes, approval and money are looked at here; switches, the
-epoch and identities inside the transaction that writes `started`.
+branch rests, and the waiting says what to type. Listing, scopes, policy, approval and money are looked at here;
+switches, the epoch and identities inside the transaction that writes `started`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from milepost.core import entries as e
-from milepost.core.approval import approval_id
-from milepost.core.authority import missing_scopes
+from milepost.core.authority import expired, missing_scopes
 from milepost.core.chain import step_key
 from milepost.core.decide import move_for
 from milepost.core.duration import parse_ms
 from milepost.core.outcome import Person
+from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
-from milepost.runtime import starting
-from milepost.runtime.projections import approval_row
+from milepost.runtime import approvals, pools, ruling, starting, waits
+from milepost.stores.waits import once_scope
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.runtime.branch import Branch, ToolStep
     from milepost.runtime.session import Session
     from milepost.stores.api import OnceTaken, SwitchedOff
+    from milepost.stores.pools import PoolShort
 
-POLL_MS = 2_000  # beyond what a segment lingers for, so that a run which polls is unloaded
+
+class CredentialChanged(NotSent):
+    """A resend would use another secret than the first attempt: nothing was sent, and no provider is to blame."""
+
+    code = "credential_changed"
 
 
 class WorkFailed(MilepostError):
@@ -84,25 +89,26 @@ def scopes(session: Session, tool: Tool[..., Any]) -> tuple[str, ...]:
     return known
 
 
-def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | None:
-    """Return what an attempt of this step must wait for, or None when it may start."""
+def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | Verdict | None:
+    """Return what an attempt of this step must wait for, the verdict that denies it, or None when it may start."""
     tool, now = step.tool, session.engine.clock.now()
     if session.closing:
         return Waiting("switch")
     held = session.about.authority
-    if session.state.scopes:
-        held = held.widened(session.state.scopes)
+    if session.state.scopes or session.state.revoked:
+        held = session.state.held(held)
     missing = missing_scopes(held, tool.scopes, now) if tool.scopes else ()
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
-    if held.expires_at is not None and now >= held.expires_at:
+    if expired(held, now):
         ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
         return Waiting("authority", None, ask)
-    if tool.approval is not False and tool.needs_approval(step.bound) and (effect is None or effect.approval is None):
-        approval = session.state.approvals.get(approval_of(session, step))
-        if approval is None or not approval.permits(tool.version, step.bound.digest):
-            id_ = approval_of(session, step)
-            return Waiting("approval", None, f"milepost approve {id_}, or milepost deny {id_} --why …")
+    step.verdict = verdict = ruling.verdict_on(session, step)
+    if verdict.answer == "deny":
+        return ruling.waiting_for(session, verdict, step.path) if verdict.waits else verdict
+    waiting = approvals.waiting_for(session, step, effect)
+    if waiting is not None:
+        return waiting
     step.cost = tool.cost_of(step.bound) if tool.costed and pays(session, step, effect) else {}
     if step.cost:
         short = session.state.ledger.short(step.cost)
@@ -118,39 +124,21 @@ def pays(session: Session, step: ToolStep, effect: Effect | None) -> bool:
     return lost_read or step.id not in session.state.ledger.reserved
 
 
-def approval_of(session: Session, step: ToolStep) -> str:
-    """Return the id of the approval for exactly this effect."""
-    place = f"{step.id}/{session.state.generation}"
-    tool = step.tool
-    return approval_id(session.run_id, session.state.visit, place, tool.name, tool.version, step.bound.digest)
-
-
-def approval_for(session: Session, step: ToolStep) -> str | None:
-    """Return the approval that an attempt consumes, if it needs one."""
-    id_ = approval_of(session, step) if step.tool.approval is not False else ""
-    approval = session.state.approvals.get(id_)
-    return id_ if approval is not None and approval.verdict == "approved" else None
-
-
 def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiting) -> None:
     """Record that the effect is known and not started, and what a person is asked."""
     entries: list[e.Entry] = []
-    rows = []
     if effect is None:
         entries.append(planned(session, step, session.engine.clock.now()))
-    if waiting.reason == "approval":
-        id_ = approval_of(session, step)
-        if id_ not in session.state.approvals:
-            now = session.engine.clock.now()
-            asked = e.ApprovalAsked(
-                at=now, step=step.id, id=id_, tool_version=step.tool.version, digest=step.bound.digest
-            )
-            entries.append(asked)
+    if waiting.reason == "approval" and step.asking is not None:
+        entries += [*approvals.stale(session, step, step.asking.id), step.asking]
     if entries:
-        if isinstance(entries[-1], e.ApprovalAsked):
-            seen = effect or _as_effect(entries[0])
-            rows = [approval_row(session.run_id, seen, entries[-1].id, entries[-1].at)]
-        session.put(*entries, approvals=rows)
+        session.put(*entries)
+
+
+def deny(session: Session, step: ToolStep, effect: Effect | None, verdict: Verdict) -> None:
+    """Record that a rule denies an effect, for good."""
+    before: list[e.Entry] = [] if effect is not None else [planned(session, step, session.engine.clock.now())]
+    ruling.deny(session, effect or _as_effect(before[0]), before, verdict)
 
 
 def _as_effect(planned_: e.Entry) -> Effect:
@@ -163,30 +151,32 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
     """Return what takes an optimistic `started` back out of the state, for when its append is refused."""
     state = session.state
     effect = state.steps.get(step)
+    unuse = approvals.before_use(state, step)
     reserved = step in state.ledger.reserved
-    spent = dict(state.ledger.spent) if reserved else {}
+    lost_read = reserved and type(effect) is Effect and effect.effect == "read" and effect.outcome == "unknown"
+    booked = state.ledger.reserved[step] if lost_read else {}  # by the `started`, in full
     if type(effect) is not Effect:
 
         def forget() -> None:
-            started = state.steps.pop(step, None)
-            if type(started) is Effect and started.approval is not None:
-                state.approvals[started.approval].verdict = "approved"
+            state.steps.pop(step, None)
+            unuse()
             if not reserved:
-                state.ledger.reserved.pop(step, None)
+                state.ledger.release(step)
 
         return forget
     outcome, retry_at, approval = effect.outcome, effect.retry_at, effect.approval
+    doubt = effect.doubt
+    known = (doubt.absences, doubt.asks, doubt.person, doubt.ask_at)
 
     def restore() -> None:
         effect.doubt.attempts.pop()
-        effect.outcome, effect.retry_at = outcome, retry_at
-        if approval is None and effect.approval is not None:
-            state.approvals[effect.approval].verdict = "approved"
-            effect.approval = None
-        if reserved:
-            state.ledger.spent = spent
-        else:
-            state.ledger.reserved.pop(step, None)
+        effect.outcome, effect.retry_at, effect.approval = outcome, retry_at, approval
+        doubt.absences, doubt.asks, doubt.person, doubt.ask_at = known
+        unuse()
+        if not reserved:
+            state.ledger.release(step)
+        spent = state.ledger.spent  # what other effects have spent meanwhile stays spent
+        spent.update({unit: spent[unit] - amount for unit, amount in booked.items() if amount})
 
     return restore
 
@@ -203,11 +193,17 @@ async def wait_unknown(branch: Branch, step: ToolStep, effect: Effect) -> None:
 
 
 async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff) -> None:
-    """Rest while a switch stands; a hold is lifted by resolving what caused it."""
-    session, switch = branch.session, refusal.switch
-    waiting = Waiting("person" if switch.kind == "hold" else "switch", None, f"{switch.scope}: {switch.why}")
-    plan(session, step, effect, waiting)
-    await _poll(branch, step, waiting)
+    """Record that the effect is not started, and rest while a switch stands."""
+    if waits.opened_since(branch.session, step.tool, refusal.switch):
+        return  # it is due for a probe already: this call may be it
+    plan(branch.session, step, effect, waits.waiting_for(branch.session, step.tool, refusal.switch))
+    await waits.wait_switch(branch, step, refusal.switch)
+
+
+async def wait_pool(branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort) -> None:
+    """Rest while a shared budget does not suffice."""
+    plan(branch.session, step, effect, Waiting("budget"))
+    await pools.wait(branch, step, refusal.short)
 
 
 async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refusal: OnceTaken) -> None:
@@ -220,25 +216,20 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
         why = f"{first} with other arguments (step {row.step})"
         failed = e.EffectFailed(at=now, step=step.id, attempt=0, why=why, reason="conflict", final=True)
         session.put(failed, once_settled=())
+    elif row.outcome == "confirmed" and effect is not None and effect.attempt:  # tried before it was taken in here
+        why = f"{first}, and has done it here (step {row.step})"
+        failed = e.EffectFailed(
+            at=now, step=step.id, attempt=effect.attempt, why=why, reason="conflict", final=True, by="once"
+        )
+        session.put(failed, once_settled=())
     elif row.outcome == "confirmed":
         stored = msgspec.Raw(row.result or b"null")
         result, chunks = session.stow(await starting.value_of(session.engine, row.run_id, stored))
         confirmed = e.EffectConfirmed(at=now, step=step.id, attempt=0, result=result, by="once", why=first, spent={})
-        session.put(confirmed, once_settled=(), chunks=chunks)
+        session.put(confirmed, once_settled=session.undone(step.id), chunks=chunks)
     else:
-        await _poll(branch, step, Waiting("unknown", None, ""))
-
-
-async def _poll(branch: Branch, step: ToolStep, waiting: Waiting) -> None:
-    """Rest until it is time to look again: whatever else of the run changes does not tell what others hold."""
-    session = branch.session
-    due = session.engine.clock.now() + POLL_MS
-    session.polls[step.id] = due
-    try:
-        while session.engine.clock.now() < due:
-            await session.parked(step.id, waiting, branch.idle)
-    finally:
-        session.polls.pop(step.id, None)
+        value = step.tool.once_of(step.bound) or ""
+        await waits.wait_once(branch, step, once_scope(session.tenant, step.tool.name, value))
 
 
 def earlier_unsettled(effect: Effect, number: int) -> bool:
@@ -285,7 +276,7 @@ def secrets_of(session: Session, step: str | None) -> Callable[[str], str]:
             session.engine.before_bytes(session, used)
         elif known != mark:
             why = f"secret {name!r} changed since the first attempt; a resend must use the same credential"
-            raise NotSent(why)
+            raise CredentialChanged(why)
         return value
 
     return read

@@ -84,7 +84,7 @@ class RunHandle(Handle[R]):
             row = await self._engine.store.run(self.id)
             if row.seq > seq:
                 for entry in await self._engine.store.after(self.id, seq):
-                    yield {"kind": "entry", "seq": entry.seq, **msgspec.json.decode(entry.body)}
+                    yield {"kind": "entry", "seq": entry.seq, **msgspec.json.decode(entry.plain)}
                     seq = entry.seq
             for number, at, body in await self._engine.store.events(self.id, event):
                 event = number
@@ -99,7 +99,7 @@ async def view(engine: Engine, run_id: str) -> RunView:
     row = await engine.store.run(run_id)
     tail = await engine.store.tail(run_id)
     engine.verify_tail(tail)
-    state = fold(run_id, (codec.decode(stored.body) for stored in tail.entries))
+    state = fold(run_id, (codec.decode(stored.plain) for stored in tail.entries))
     data, _ = await starting.state_bytes(engine, run_id, state.state, state.state_root)
     waiting = waiting_of(row)
     return RunView(run_id, msgspec.json.decode(data), cast("Any", row.status), waiting)

@@ -17,6 +17,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from milepost.stores import marks
+
 _held: dict[str, int] = {}
 _guard = threading.Lock()
 
@@ -56,6 +58,7 @@ def release(place: str, worker: str) -> None:
         if descriptor is not None:
             Path(path).unlink(missing_ok=True)
             os.close(descriptor)
+            marks.has_let_go(place, worker)
 
 
 def is_dead(place: str, worker: str) -> bool:
@@ -98,5 +101,6 @@ def clear(place: str) -> None:
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 Path(path).unlink(missing_ok=True)
+                marks.has_let_go(place, worker)
             finally:
                 os.close(descriptor)

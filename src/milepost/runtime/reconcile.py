@@ -8,27 +8,27 @@ follows from it. An exception in a reconciler is *still unknown*: it says nothin
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
-from milepost.core.authority import missing_scopes
+from milepost.core.authority import expired, missing_scopes
 from milepost.core.decide import may_act, move_for
 from milepost.core.inbox import blocked
 from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_delay_ms
+from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.call import Finding
 from milepost.errors import EpochLost, InvalidArguments, InvalidValue, MilepostError, RunBlocked
-from milepost.runtime import effects, gates
+from milepost.runtime import effects, gates, ruling, waits
 from milepost.runtime.attempts import attempt_call, call_for
-from milepost.stores.api import Status, Switch, SwitchedOff
+from milepost.stores.api import Status, SwitchedOff
 
 if TYPE_CHECKING:
     from milepost.definitions.arguments import Bound
     from milepost.definitions.tools import Reconciler, Tool
     from milepost.runtime.session import Session
 
-SWITCH_POLL_MS = 2_000
 EVIDENCE_CHARS = 2_000
 
 
@@ -40,6 +40,7 @@ class Asking:
     bound: Bound
     id: str
     path: str
+    verdict: Verdict = ruling.NO_POLICY
 
 
 @dataclass(slots=True)
@@ -64,7 +65,10 @@ def settle_due(session: Session) -> None:
     for effect in doubtful:
         move = move_for(effect, world)
         if may_act(effect, move):
-            if isinstance(move, Resend) and session.polls.get(effect.step, 0) > world.now:
+            if isinstance(move, Ask | Resend) and waits.halted(session, effect.step):
+                continue
+            later = session.polls.get(effect.step, 0) > world.now or ruling.held_back(session, effect.step) is not None
+            if later and isinstance(move, Resend):
                 continue
             task = asyncio.get_running_loop().create_task(_settle(session, effect))
             session.settlers[effect.step] = task
@@ -95,6 +99,8 @@ async def _act(session: Session, effect: Effect, move: Move) -> bool:
     """Do what is allowed now; return whether to look again at once."""
     now = session.engine.clock.now()
     match move:
+        case Ask() | Resend() if waits.halted(session, effect.step):
+            return False
         case Ask():
             await _ask(session, effect)
             return True
@@ -127,7 +133,7 @@ def _asking(session: Session, effect: Effect) -> Asking | None:
     try:
         bound = tool.arguments.read(bytes(effect.args))
     except InvalidArguments as error:
-        why = f"its recorded arguments no longer fit the tool: {error.why}"
+        why = session.engine.told(f"its recorded arguments no longer fit the tool: {error.why}")
         session.put(e.PersonNeeded(at=session.engine.clock.now(), step=effect.step, why=why))
         return None
     return Asking(tool, bound, effect.step, effect.path)
@@ -138,9 +144,14 @@ async def _resend(session: Session, effect: Effect) -> bool:
     if asking is None:
         return False
     engine, now = session.engine, session.engine.clock.now()
-    authority = session.about.authority.widened(session.state.scopes)
+    authority = session.state.held(session.about.authority)
     if missing_scopes(authority, asking.tool.scopes, now):
         session.put(e.PersonNeeded(at=now, step=effect.step, why="a resend needs scopes that the run no longer holds"))
+        return False
+    if expired(authority, now):
+        session.put(e.PersonNeeded(at=now, step=effect.step, why="the authority to send it again has expired"))
+        return False
+    if not ruling.may_send_again(session, asking, effect):
         return False
     number = effect.attempt + 1
     entry = e.EffectStarted(
@@ -150,17 +161,26 @@ async def _resend(session: Session, effect: Effect) -> bool:
         epoch=session.head.epoch,
         deadline=now + asking.tool.timeout_ms,
         resend=True,
+        rule=asking.verdict.rule,
+        policy=asking.verdict.policy,
     )
     undo = gates.before_start(session, effect.step)
     lease, lapses = engine.lease_for(asking.tool.timeout_ms), engine.lapses
     try:
-        await session.durable(entry, scopes=gates.scopes(session, asking.tool), lease=lease)
-    except SwitchedOff:
+        await session.durable(
+            entry,
+            scopes=gates.scopes(session, asking.tool),
+            probe=waits.probe(session, asking.tool, effect.step, number),
+            lease=lease,
+        )
+    except SwitchedOff as refusal:
         undo()
-        session.polls[effect.step] = now + SWITCH_POLL_MS
+        if waits.opened_since(session, asking.tool, refusal.switch):
+            return True
+        waits.later(session, asking.tool, effect.step, refusal.switch)
         return False
     engine.leased(lease)
-    session.polls.pop(effect.step, None)
+    waits.no_more(session, effect.step)
     await effects.send(session, asking, effect, number, lapses=lapses)
     return True
 
@@ -195,7 +215,8 @@ async def _question(
         return Finding("still_unknown"), session.engine.why(error)
     if not isinstance(finding, Finding):
         return Finding("still_unknown"), f"the reconciler returned {type(finding).__name__}, not a Finding"
-    return finding, finding.why
+    clean = session.engine.redactor.clean(finding.why)
+    return replace(finding, why=clean), clean
 
 
 def _record(
@@ -207,7 +228,8 @@ def _record(
         try:
             data = tool.result.write(finding.value)
         except InvalidValue as error:
-            finding, evidence = Finding("still_unknown"), f"it happened, but its result cannot be stored: {error.why}"
+            why = f"it happened, but its result cannot be stored: {error.why}"
+            finding, evidence = Finding("still_unknown"), session.engine.told(why)
     again = finding.ask_again_ms if finding.ask_again_ms is not None else ask_delay_ms(effect.doubt.asks + 1)
     ask_at = now + again if finding.answer == "still_unknown" else 0
     noted = e.FindingRecorded(
@@ -244,7 +266,7 @@ def _conflict(session: Session, effect: Effect, noted: e.FindingRecorded, now: i
         contradicted(session, effect, noted.evidence or "found more than once")
         return
     needed = e.PersonNeeded(at=now, step=effect.step, why=f"conflict: {noted.evidence}")
-    session.put(noted, needed, holds=[Switch(f"tool:{effect.tool}", "hold", why, session.run_id, now)])
+    session.put(noted, needed, holds=[waits.hold(session.run_id, effect.path, effect.tool, why, now)])
 
 
 def contradicted(session: Session, effect: Effect, evidence: str) -> None:
@@ -257,5 +279,5 @@ def contradicted(session: Session, effect: Effect, evidence: str) -> None:
         ask = f"milepost resolve {session.run_id} {effect.path} --happened VALUE --why …"
         status = Status("blocked", now, "person", None, ask, f"contradicted: {effect.path}: {evidence}")
     why = f"contradicted at {effect.path} of run {session.run_id}: {evidence}"
-    session.put(*entries, status=status, holds=[Switch(f"tool:{effect.tool}", "hold", why, session.run_id, now)])
+    session.put(*entries, status=status, holds=[waits.hold(session.run_id, effect.path, effect.tool, why, now)])
     session.stop(RunBlocked(session.run_id, "contradicted", evidence))

@@ -20,10 +20,18 @@ from milepost.core import codec, messages
 from milepost.core import entries as e
 from milepost.core.chunks import digest_of
 from milepost.core.decide import World, may_act, move_for, rest_on
+from milepost.core.history import UNDOING, undoing
+from milepost.core.limit_entries import Overspent
+from milepost.core.manifest import EQUAL
+from milepost.core.outcome import Resend
+from milepost.core.pools import SETTLES, pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
+from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
-from milepost.runtime.projections import LEAVING, ROWS, merge
+from milepost.runtime import approvals, pools, ruling
+from milepost.runtime.projections import LEAVING, ROWS, Approvals, left, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
+from milepost.stores.waits import Awaited
 
 if TYPE_CHECKING:
     from milepost.core.state import RunState
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
 
 LINGER_MS = 1_000
 TURNS = 8
-MERGEABLE = frozenset({"boundary", "chunks"})
+MERGEABLE = frozenset({"boundary", "chunks", "tried"})
 BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
 
@@ -63,15 +71,18 @@ class Session:
         self.state = state
         self.about = about
         self.workflow = workflow
-        self.tools = tools
-        self.facts = {name: tool.facts for name, tool in tools.items()}
+        self.listed = tools
+        self.tools = with_compensations(tools)
+        self.facts = {name: tool.facts for name, tool in self.tools.items()}
         self.run_id = head.run_id
         self.attached = about.attached
         self.tenant = about.authority.tenant or ""
+        self.pools = pools_of(about.authority.tenant, about.authority.principal)
         self.scopes: dict[str, tuple[str, ...]] = {}
         self.dropped: Exception | None = None
         self.fatal: Exception | None = None
         self.draining = False
+        self.returning = False  # a rewind waits for it: nothing new may start until it was looked at
         self.late = False  # the driver has seen that the deadline passed: nothing happens at it any more
         self.unloading = False
         self.inflight = 0
@@ -82,10 +93,15 @@ class Session:
         self.known_chunks: set[str] = set()
         self.placed: tuple[str, bytes] | None = None
         self.dead: frozenset[str] = frozenset()
+        self.compatibility = EQUAL
         self.blocks: tuple[str, ...] = ()
+        self.migrates: tuple[str, ...] = ()
         self.once_of: dict[str, Once] = {}
         self.waits: dict[str, Waiting] = {}
         self.polls: dict[str, int] = {}
+        self.held: dict[str, tuple[int, Waiting]] = {}  # see runtime/ruling.py
+        self.stopped: dict[str, Awaited] = {}  # by step, what it rests on
+        self.rests_on: tuple[Awaited, ...] = ()  # what all of it rested on when it began to unload
         self._parked: set[asyncio.Future[None]] = set()
         self._waking: set[asyncio.Future[None]] = set()
         self._open: Append | None = None
@@ -107,8 +123,9 @@ class Session:
         """Return what a decision may look at now."""
         engine = self.engine
         return World(
-            engine.clock.now(), self.facts, self.dead, self.blocks, self.about.deadline, self.attached, self.state.ended
-        )
+            engine.clock.now(), self.facts, self.dead, self.blocks, self.about.deadline, self.attached,
+            self.state.ended, self.migrates, engine.manifest_chunk(self.workflow)[0] if self.blocks else "",
+        )  # fmt: skip
 
     def put(self, *entries: e.Entry, saw: Saw | None = None, **beside: Any) -> None:
         """Apply entries and queue them; they are durable before anything that is awaited later.
@@ -157,18 +174,29 @@ class Session:
         """Whether nothing new may start: the run was cancelled, is out of time, or its worker is leaving."""
         deadline = self.about.deadline
         late = deadline is not None and self.engine.clock.now() >= deadline
-        return self.draining or self.state.cancel is not None or late
+        return self.draining or self.returning or self.state.cancel is not None or late
 
     def _append(self, entries: tuple[e.Entry, ...], beside: dict[str, Any]) -> Append:
         if self.dropped is not None:
             raise self.dropped
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
-        state, rows, settled = self.state, [], []
+        state, rows, settled, seen = self.state, [], [], Approvals(self.state, beside)
         self._fresh = True
+        reserve, overspent, spent = None, {}, beside.pop("spent", [])
         for entry in entries:
+            kind = type(entry)
+            if type(entry) is e.EffectStarted:
+                if entry.reserve:
+                    reserve = pools.reserving(self, entry)
+            elif (state.ledger.reserved or getattr(entry, "spent", None)) and kind in SETTLES:
+                spent.extend(pools.settling(self, entry))
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
+                rows.extend(left(state, entry))
             state.apply(entry)
+            seen.after(entry)
+            if type(entry) is Overspent:
+                overspent = dict(state.overspent)
             row = ROWS.get(type(entry))
             if row is not None:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
@@ -176,12 +204,15 @@ class Session:
                     rows.append(row(effect))
                     if effect.once is not None and effect.final:
                         settled.extend(self._settle_once(effect))
+                    if effect.outcome == "confirmed" and state.rewind is not None:
+                        settled.extend(self.undone(effect.step))
         at = entries[0].at if entries else self.engine.clock.now()
         if beside.get("work") is not None:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
-        return Append(self.head, bodies, at, effects=rows, **beside)
+        beside |= {"reserve": reserve, "spent": spent, "overspent": overspent}
+        return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         value = effect.once or ""
@@ -189,6 +220,17 @@ class Session:
             result = None if effect.result is None else bytes(effect.result)
             return [OnceSettled(self.tenant, effect.tool, value, "confirmed", result, effect.step)]
         return [OnceSettled(self.tenant, effect.tool, value, None, None, effect.step)]
+
+    def undone(self, step: str) -> list[OnceSettled]:
+        """Return the identity that a confirmed compensation sets free: that of what it undoes."""
+        asked = self.state.rewind
+        if asked is None or not step.startswith(UNDOING):
+            return []
+        return [
+            OnceSettled(self.tenant, undo.tool, undo.once, None, None, undo.step)
+            for undo in asked.undo
+            if undo.once is not None and undoing(undo.visit, undo.step) == step
+        ]
 
     def _let_go(self, entry: e.Entry) -> list[OnceSettled]:
         """Return the identities that an entry sets free: of effects that failed, and that it leaves behind for good."""
@@ -242,8 +284,9 @@ class Session:
             saw=saw,
             value=msgspec.Raw(value),
             why=why,
+            key=effect.key,
         )
-        name = f"evidence:{visit}:{effect.step}:{attempt}:{saw}"
+        name = f"evidence:{visit}:{effect.step}:{effect.key}:{attempt}:{saw}"
         self.engine.post(Post(self.run_id, name, messages.encode(message), now))
 
     # ------------------------------------------------------------ values
@@ -390,7 +433,7 @@ class Session:
         """
         world = self.world()
         moments: list[int] = []
-        timed = list(self.polls.items())
+        timed = [*self.polls.items(), *approvals.lapses(self.waits)]
         for id_, step in self.state.steps.items():
             if type(step) is Effect:
                 moments.extend(self._effect_due(step, world))
@@ -413,6 +456,9 @@ class Session:
         if effect.outcome != "unknown" and effect.verify_from is None:
             return []
         move = move_for(effect, world)
+        held = ruling.held_until(self, effect, world.now) if isinstance(move, Resend) else None
+        if held is not None:
+            return held
         if not may_act(effect, move):
             until = getattr(move, "until", None)
             return [] if until is None else [until]
@@ -422,6 +468,7 @@ class Session:
 
     def rest(self) -> Waiting:
         """Return what the whole run waits for: what needs a person first, then what comes soonest."""
+        self.rests_on = tuple(self.stopped.values())
         world = self.world()
         unknown = [(effect, move_for(effect, world)) for effect in self.state.unsettled()]
         waits = list(self.waits.values())
@@ -432,12 +479,14 @@ class Session:
             if resting.ask:  # a person helps before the deadline does
                 moves = self._moves()
                 return Waiting("unknown", None if moves is None else self.engine.moment(moves), resting.ask)
+            held = ruling.resting(self)
+            if held is not None:
+                return held if until is None else Waiting(held.reason, until, held.ask)
             if not waits:
                 return Waiting("unknown", until, "")
         asking = [waiting for waiting in waits if waiting.ask]
         if asking:
-            first = asking[0]
-            return Waiting(first.reason, until, "; ".join(dict.fromkeys(waiting.ask for waiting in asking)))
+            return Waiting(asking[0].reason, until, "; ".join(dict.fromkeys(waiting.ask for waiting in asking)))
         if waits:
             return Waiting(waits[0].reason, until, "")
         return Waiting("time", until, "")

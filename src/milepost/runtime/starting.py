@@ -12,7 +12,7 @@ from milepost.core import entries as e
 from milepost.core.authority import Granted
 from milepost.core.budget import Amounts
 from milepost.core.chunks import digest_of, join, split
-from milepost.core.manifest import Manifest
+from milepost.core.manifest import Manifest, Part, Promises
 from milepost.core.state import fold
 from milepost.definitions.workflows import Workflow
 from milepost.errors import Damaged
@@ -28,19 +28,33 @@ INLINE_BYTES = 1_024
 _json = msgspec.json.Encoder(order="deterministic")
 
 
-def manifest_of(workflow: Workflow[Any, Any] | None, tools: Mapping[str, Tool[..., Any]]) -> Manifest:
-    """Return the versions and fingerprints of what runs today."""
+def manifest_of(workflow: Workflow[Any, Any] | None, tools: Mapping[str, Tool[..., Any]], policy: str = "") -> Manifest:
+    """Return the versions and fingerprints of what runs today; `policy` is the version of the policy in force."""
     listed = {name: (tool.version, tool.fingerprint[:16]) for name, tool in sorted(tools.items())}
     if workflow is None:
-        return Manifest(tools=listed)
+        return Manifest(tools=listed, policy=policy)
+    prompts: dict[str, Part | str] = {
+        name: (prompt.version, prompt.fingerprint[:16]) for name, prompt in sorted(workflow.prompts.items())
+    }
     return Manifest(
         workflow=workflow.name,
         version=workflow.version,
         fingerprint=workflow.fingerprint[:16],
         tools=listed,
-        prompts={name: prompt.fingerprint[:16] for name, prompt in sorted(workflow.prompts.items())},
+        prompts=prompts,
         segments={name: segment.fingerprint[:16] for name, segment in workflow.segments.items()},
+        states={name: segment.state.fingerprint[:16] for name, segment in workflow.segments.items()},
+        models=dict(sorted(workflow.models.items())),
+        policy=policy,
     )
+
+
+def promises_of(workflow: Workflow[Any, Any] | None, tools: Mapping[str, Tool[..., Any]]) -> Promises:
+    """Return what today's code says about older versions of itself."""
+    stands_in = {name: tool.compatible_with for name, tool in tools.items() if tool.compatible_with}
+    if workflow is None:
+        return Promises(tools=stands_in)
+    return Promises(workflow.compatible_with, workflow.migration_paths(), stands_in)
 
 
 def place_state(data: bytes) -> tuple[msgspec.Raw, str | None, dict[str, bytes]]:
@@ -65,6 +79,7 @@ def new_run(
     parent: str | None = None,
     parent_step: str | None = None,
     parent_epoch: int | None = None,
+    heard: tuple[str, ...] = (),
 ) -> NewRun:
     """Return a run to be created: its first entry holds its first boundary. Without a workflow it is attached."""
     now = engine.clock.now()
@@ -87,7 +102,7 @@ def new_run(
     segment = workflow.first.name if workflow is not None else None
     about_digest = put_chunk(chunks, _json.encode(about))
     manifest = put_chunk(chunks, engine.manifest_bytes(workflow))
-    boundary = e.Boundary(about_digest, manifest, 0, segment, state, root, granted=dict(budget or {}))
+    boundary = e.Boundary(about_digest, manifest, 0, segment, state, root, granted=dict(budget or {}), heard=heard)
     return NewRun(
         id=run_id,
         workflow=name,
@@ -118,9 +133,9 @@ def put_chunk(chunks: dict[str, bytes], data: bytes) -> str:
 async def ended(engine: Engine, run_id: str) -> msgspec.Raw:
     """Return the result of a run that is done, as it stands in its record; null for any other."""
     tail = await engine.store.tail(run_id)
-    last = codec.decode(tail.entries[-1].body)
+    last = codec.decode(tail.entries[-1].plain)
     for stored in reversed(tail.entries):
-        last = codec.decode(stored.body)
+        last = codec.decode(stored.plain)
         if isinstance(last, e.RunDone):
             return last.result
     return msgspec.Raw(b"null")
@@ -152,7 +167,7 @@ async def result_bytes(engine: Engine, run_id: str) -> bytes:
     """Return the bytes of a run's result. Raises Damaged where the run says it is done and no result is recorded."""
     tail = await engine.store.tail(run_id)
     engine.verify_tail(tail)
-    state = fold(run_id, (codec.decode(stored.body) for stored in tail.entries))
+    state = fold(run_id, (codec.decode(stored.plain) for stored in tail.entries))
     if state.status != "done":
         raise Damaged(run_id, f"its row says done, its record says {state.status}")
     return await value_of(engine, run_id, state.result)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from milepost.errors import EpochLost, MilepostError, StoreError, UnknownRun
-from milepost.runtime import driver
+from milepost.runtime import driver, ruling, waits
+from milepost.stores import marks
 
 if TYPE_CHECKING:
     from milepost.runtime.engine import Engine
@@ -26,8 +28,16 @@ GRACE_S = 10.0
 class Worker:
     """Drives runs until it is drained."""
 
-    def __init__(self, engine: Engine, *, together: int = TOGETHER, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        together: int = TOGETHER,
+        poll_s: float = POLL_S,
+        beat: Callable[[], None] | None = None,
+    ) -> None:
         self.engine = engine
+        self._beat = beat
         self.together = together
         self.poll_s = poll_s
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -39,8 +49,12 @@ class Worker:
         while not self._stopping and self.failed is None:
             self.engine.woken.clear()
             try:
+                await ruling.wake(self.engine)
                 await self._mail()
-                await self._look()
+                await self._stopped()
+                if not self.engine.halted:
+                    await self._look()
+                self._live()
             except StoreError as error:
                 self.failed = error
                 break
@@ -88,6 +102,19 @@ class Worker:
             if session is not None and session.dropped is None:
                 await driver.take_inbox(session)
         await self._lost()
+
+    def _live(self) -> None:
+        """Tell a supervisor that this process goes on: its loop turns, and no commit has hung for long."""
+        engine = self.engine
+        if marks.asked_to_let_go(engine.store.place, engine.worker) and not engine.hanging:
+            marks.has_let_go(engine.store.place, engine.worker)
+        if self._beat is not None and not engine.writer.stuck:
+            self._beat()
+
+    async def _stopped(self) -> None:
+        """Tell runs in memory what does not stand in their way any more; the store makes all others due."""
+        for session in [one for one in self.engine.sessions.values() if one.stopped and one.dropped is None]:
+            await waits.look(session)
 
     async def _lost(self) -> None:
         """Let go of runs that were killed or taken while a call of theirs hangs and they write nothing."""
@@ -143,11 +170,12 @@ class Worker:
         except StoreError as error:
             if self.engine.writer.failed is not None:
                 self.failed = error
-            log.error("run %s: %s", run_id, error)  # noqa: TRY400  the text says what to do; a traceback does not
+            log.error("run %s: %s", run_id, self.engine.why(error))  # noqa: TRY400  the text says what to do; a traceback does not
         except MilepostError as error:
-            log.error("run %s: %s", run_id, error)  # noqa: TRY400  the text says what to do; a traceback does not
-        except Exception:
-            log.exception("run %s stopped by a defect", run_id)
+            log.error("run %s: %s", run_id, self.engine.why(error))  # noqa: TRY400  the text says what to do; a traceback does not
+        except Exception as error:  # noqa: BLE001  a run's defect never ends the worker
+            # Not log.exception: a traceback may hold secrets, and a handler would write it as it is.
+            log.error("run %s stopped by a defect\n%s", run_id, self.engine.traceback(error))  # noqa: TRY400
         finally:
             self.tasks.pop(run_id, None)
             self.engine.woken.set()

@@ -26,6 +26,7 @@ LAZY_S = 0.02
 QUEUE_MAX = 2_000
 BUSY_TRIES = 3
 SLOW_COMMIT_S = 0.002
+STUCK_S = 5.0
 
 IN_A_ROW = 16
 
@@ -59,8 +60,14 @@ class Writer:
         self.on_failed: Callable[[Exception], None] | None = None
         self.tools_in_flight = 0
         self.turn = 0
+        self._since = 0.0
         self._entries = 0
         self.commits = 0
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a commit has been under way for so long that it hangs: other than slow, or waiting for its turn."""
+        return self._committing and asyncio.get_running_loop().time() - self._since > STUCK_S
 
     def open(self) -> None:
         """Start writing."""
@@ -179,6 +186,7 @@ class Writer:
             self._urgent = False
             while self._queue:
                 self._committing = True
+                self._since = loop.time()
                 await self._commit(self._take())
                 self._committing = False
             if self._closed:

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Protocol
 
 import msgspec
 
+from milepost.core.breaker import Event, Probing
 from milepost.errors import MilepostError
+from milepost.stores.keeping import MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn
+from milepost.stores.pools import PoolReads, PoolSpent, Reserve, SetCeiling
+from milepost.stores.waits import Awaited
 
 
 @dataclass(slots=True)
@@ -105,13 +110,30 @@ class ApprovalRow:
 
 @dataclass(slots=True)
 class Switch:
-    """A stopped scope, such as `tool:charge`."""
+    """A stopped scope, such as `tool:charge`, and for what reason: there may be several.
+
+    `kind` is `freeze` (a person's), `hold` (a contradiction's), or `breaker`, which a probe may pass from `until` on.
+    `about` tells reasons of one kind apart. Moments are milliseconds since 1970.
+    """
 
     scope: str
     kind: str
     why: str
     by: str
     at: int
+    about: str = ""
+    until: int | None = None
+
+
+@dataclass(slots=True)
+class Lift:
+    """What sets a scope free: switches of one kind, those `about` one thing or (None) all. A breaker is reset."""
+
+    scope: str
+    why: str
+    by: str
+    kind: str = "hold"
+    about: str | None = None
 
 
 @dataclass(slots=True)
@@ -150,11 +172,15 @@ class Post:
 
 
 class Append(msgspec.Struct):
-    """Entries of one run with all that is written beside them. Refused with EpochLost, SwitchedOff or OnceTaken.
+    """Entries of one run with all that is written beside them.
+
+    Refused with EpochLost, SwitchedOff, PoolShort or OnceTaken.
 
     `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the
     transaction and returns further entries; `release` is (now, due), where messages that wait make it due now, unless
-    that is None; `lease` is (worker, until).
+    that is None; `lease` is (worker, until). `probe` lets it pass an open breaker, `tried` is what attempts say of
+    their providers, and `waits` what a run that is released rests on. `reserve` is held before `work` runs, `spent` is
+    booked after it; `overspent` is what the run has spent above its reservations by now, per unit.
     """
 
     head: Head
@@ -172,10 +198,16 @@ class Append(msgspec.Struct):
     answers: Sequence[tuple[str, str, str]] = ()
     posts: Sequence[Post] = ()
     holds: Sequence[Switch] = ()
-    lifts: Sequence[tuple[str, str, str]] = ()
+    lifts: Sequence[Lift] = ()
+    probe: Probing | None = None
+    tried: Sequence[Event] = ()
+    waits: Sequence[Awaited] = ()
     work: Callable[[Any], list[bytes]] | None = None
     release: tuple[int | None, int | None] | None = None
     lease: tuple[str, int] | None = None
+    reserve: Reserve | None = None
+    spent: Sequence[PoolSpent] = ()
+    overspent: Mapping[str, Decimal] = {}
 
 
 @dataclass(slots=True)
@@ -233,10 +265,11 @@ class Kill:
 
 @dataclass(slots=True)
 class Killed:
-    """The runs that were killed, and the (run id, path) pairs that are left unknown."""
+    """The runs that were killed, the (run id, path) pairs left unknown, and the workers that may still be acting."""
 
     runs: list[str]
     unknown: list[tuple[str, str]]
+    owners: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -247,13 +280,31 @@ class Enlist:
 
 
 @dataclass(slots=True)
+class Throw:
+    """Throw switches, as a person does. Answered with Thrown."""
+
+    at: int
+    holds: Sequence[Switch] = ()
+    lifts: Sequence[Lift] = ()
+
+
+@dataclass(slots=True)
+class Thrown:
+    """How many switches were set and lifted, and how many waiting runs were made due by it."""
+
+    set: int
+    lifted: int
+    woken: int
+
+
+@dataclass(slots=True)
 class Emit:
     """Keep diagnostic events, as (run id, moment, bytes)."""
 
     events: Sequence[tuple[str, int, bytes]]
 
 
-Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit
+Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit | Throw | SetCeiling | MarkSeal | Prune | TakeIn
 
 
 class SwitchedOff(MilepostError):
@@ -351,6 +402,12 @@ class Stored:
     seq: int
     body: bytes
     hash: bytes
+    open: Callable[[int, bytes], bytes] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def plain(self) -> bytes:
+        """What it says. `body` is what is stored and hashed, which may be encrypted. Raises KeyMissing."""
+        return self.body if self.open is None else self.open(self.seq, self.body)
 
 
 @dataclass(slots=True)
@@ -393,7 +450,7 @@ class Check:
     todo: str
 
 
-class Store(Protocol):
+class Store(PoolReads, Protocol):
     """The durable verbs."""
 
     id: str
@@ -419,9 +476,16 @@ class Store(Protocol):
     async def effects(self, run_id: str | None = None) -> list[OpenEffect]: ...
     async def approvals(self, prefix: str = "", verdict: str | None = None) -> list[ApprovalRow]: ...
     async def switches(self) -> list[Switch]: ...
+    def switches_now(self) -> list[Switch]: ...
+    async def waiting(self) -> dict[str, int]: ...
     async def once(self, tenant: str, tool: str, value: str) -> OnceRow | None: ...
     async def events(self, run_id: str, after: int) -> list[tuple[int, int, bytes]]: ...
     async def undelivered(self) -> dict[str, int]: ...
+    def plain(self, run_id: str, place: str, stored: bytes) -> bytes: ...
+    def chunk_name(self, run_id: str, digest: str) -> str: ...
+    async def standing(self) -> Standing: ...
+    async def prunable(self, before: int, workflow: str | None, limit: int) -> list[Prunable]: ...
+    async def copy(self, run_id: str) -> RunCopy: ...
     async def checks(self, now: int) -> list[Check]: ...
     async def pages(self) -> Check: ...
     def renew(self, worker: str, until: int) -> None: ...

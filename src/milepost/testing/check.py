@@ -147,8 +147,11 @@ class Reading:
     def read(self, entry: e.Entry) -> None:
         """Take one entry. Raises KeyError for one that speaks of an effect which was never planned."""
         match entry:
-            case e.RunCreated() | e.Checkpointed() | e.RunDone():
+            case e.RunCreated() | e.Checkpointed() | e.Rewound() | e.RunDone():
                 self.ended = isinstance(entry, e.RunDone)
+                self._leave(list(self._open))
+            case e.RewindAsked():
+                self.ended = False
                 self._leave(list(self._open))
             case e.Claimed(epoch=epoch):
                 self._rise(epoch)
@@ -230,7 +233,7 @@ async def _read(store: Store, reading: Reading) -> list[Violation]:
     try:
         _, entries, _ = await store.chain(run_id)
         for stored in entries:
-            reading.read(codec.decode(stored.body))
+            reading.read(codec.decode(stored.plain))
     except MilepostError as error:
         damage = damage or str(error)
     except KeyError as error:

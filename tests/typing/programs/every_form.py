@@ -96,7 +96,15 @@ def book(tx: mp.Tx, order: str) -> int:
     return len(tx.execute("insert into bookings values (?) returning 1", (order,)))
 
 
-@mp.tool(effect="read", cost={"usd": Decimal("0.05"), "calls": 1}, timeout="120s", risk="low", name="ask", version="2")
+@mp.tool(
+    effect="read",
+    cost={"usd": Decimal("0.05"), "calls": 1},
+    timeout="120s",
+    risk="low",
+    name="ask",
+    version="2",
+    compatible_with=["1"],
+)
 async def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return messages[0]
 
@@ -107,8 +115,9 @@ desk = mp.Workflow(
     input=Case,
     result=str,
     tools=[bare, charge, find_me, book, ask],
-    prompts=[mp.prompt("system", "Be kind.")],
+    prompts=[mp.prompt("system", "Be kind."), mp.prompt("triage", "Be brief.", version="2")],
     compatible_with=["1"],
+    models={"triage": "a-model"},
 )
 
 
@@ -161,6 +170,11 @@ assert_type(pay, mp.Segment[Receipt, str])
 @desk.migration(from_="0")
 def onwards(segment: str, state: Any) -> mp.Next[str]:
     return mp.go(triage, Case(state["text"])) if segment == "triage" else mp.fail("cannot be carried over")
+
+
+@desk.migration(from_="00", to="0")
+def first_onwards(segment: str, state: Any) -> mp.Next[str]:
+    return mp.Next(segment, {"text": state}, None)
 
 
 @mp.workflow(version="1", tools=[charge])

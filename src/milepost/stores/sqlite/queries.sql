@@ -59,8 +59,9 @@ INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, 
     created_at, changed_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, 'ready', ?, ?, ?, ?, ?, ?, ?);
 
+-- A number is never given twice: what is left of a run that was pruned still names it.
 -- name: next_run
-SELECT coalesce(max(run), 0) + 1 FROM mp_runs;
+SELECT max(coalesce((SELECT max(run) FROM mp_runs), 0), coalesce((SELECT max(run) FROM mp_tombstones), 0)) + 1;
 
 -- name: run_by_key
 SELECT run, id, workflow, digest FROM mp_runs WHERE attached = ? AND key = ?;
@@ -82,11 +83,14 @@ DELETE FROM mp_once WHERE tenant = ? AND tool = ? AND value = ? AND run = ? AND 
 -- What failed did not happen, and a run that ended does not start it again. What is contradicted may have happened.
 -- name: release_failed
 DELETE FROM mp_once WHERE run = ?1
-    AND step IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome = 'failed' AND attempt > 0 AND person IS NULL);
+    AND step IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome = 'failed' AND attempt > 0 AND person IS NULL)
+RETURNING tenant, tool, value;
 
+-- An identity outlives the run that claimed it.
 -- name: once_of
-SELECT mp_runs.id, mp_once.step, mp_once.digest, mp_once.outcome, mp_once.result
-FROM mp_once JOIN mp_runs USING (run) WHERE mp_once.tenant = ? AND mp_once.tool = ? AND mp_once.value = ?;
+SELECT coalesce(r.id, t.id, ''), o.step, o.digest, o.outcome, o.result
+FROM mp_once o LEFT JOIN mp_runs r USING (run) LEFT JOIN mp_tombstones t USING (run)
+WHERE o.tenant = ? AND o.tool = ? AND o.value = ?;
 
 -- name: deliver
 INSERT INTO mp_inbox (run, message_id, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
@@ -120,20 +124,65 @@ ON CONFLICT (id) DO UPDATE SET verdict = excluded.verdict;
 -- name: answer_approval
 UPDATE mp_approvals SET verdict = ?, by = ? WHERE id = ?;
 
+-- A run that ended for good asks nothing any more, whoever ended it.
 -- name: approvals_like
-SELECT a.id, r.id, a.step, a.path, a.tool, a.args, a.asked_at, a.verdict, a.by
-FROM mp_approvals a JOIN mp_runs r USING (run)
-WHERE a.id >= ?1 AND substr(a.id, 1, length(?1)) = ?1 AND (?2 IS NULL OR a.verdict = ?2) ORDER BY a.asked_at LIMIT 200;
+SELECT id, run_id, step, path, tool, args, asked_at, standing, by FROM (
+    SELECT a.*, r.id AS run_id, CASE
+        WHEN a.verdict IN ('asked', 'approved') AND r.status IN ('done', 'cancelled', 'killed') THEN 'void'
+        ELSE a.verdict END AS standing
+    FROM mp_approvals a JOIN mp_runs r USING (run)
+    WHERE a.id >= ?1 AND substr(a.id, 1, length(?1)) = ?1
+) WHERE ?2 IS NULL OR standing = ?2 ORDER BY asked_at LIMIT 1000;
 
 -- name: set_switch
-INSERT INTO mp_switches (scope, kind, why, by, at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (scope) DO UPDATE SET kind = excluded.kind, why = excluded.why, by = excluded.by, at = excluded.at;
+INSERT INTO mp_switches (scope, kind, about, why, by, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (scope, kind, about) DO UPDATE SET why = excluded.why, by = excluded.by, at = excluded.at;
 
+-- A hold of an older store knows its run alone.
 -- name: lift_switch
-DELETE FROM mp_switches WHERE scope = ?;
+DELETE FROM mp_switches WHERE scope = ?1 AND kind = ?2
+    AND (?3 IS NULL OR about = ?3 OR (kind = 'hold' AND ?3 LIKE about || ' %'))
+RETURNING about;
 
--- name: switches
-SELECT scope, kind, why, by, at FROM mp_switches ORDER BY scope;
+-- What a start must look at, in one statement: switches, and the breakers of tools that failed lately.
+-- name: stops
+SELECT 1, scope, kind, about, why, by, at, 0, 0, 0, 0 FROM mp_switches
+UNION ALL
+SELECT 0, tool, state, probe, why, '', at, failures, trips, until, wait FROM mp_breakers;
+
+-- name: put_breaker
+INSERT OR REPLACE INTO mp_breakers (tool, state, failures, trips, until, wait, probe, why, at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_breaker
+DELETE FROM mp_breakers WHERE tool = ?;
+
+-- name: wait_for
+INSERT OR REPLACE INTO mp_waits (scope, run, since, spent, probes, otherwise) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: waits_no_more
+DELETE FROM mp_waits WHERE run = ?;
+
+-- name: anybody_waits
+SELECT 1 FROM mp_waits LIMIT 1;
+
+-- A probe that fails spends a try, and tries are bounded: who has made the fewest goes first.
+-- name: who_waits
+SELECT w.run FROM mp_waits w JOIN mp_runs r USING (run)
+WHERE w.scope = ?1 AND (?2 = 0 OR w.probes = 1) AND r.owner IS NULL ORDER BY w.spent, w.since, w.run;
+
+-- name: due_by_then
+UPDATE mp_runs SET due = min(coalesce(due, ?1), ?1), until = min(coalesce(until, ?1), ?1) WHERE run = ?2;
+
+-- One that is due now has another reason to be looked at.
+-- name: due_only_then
+UPDATE mp_runs SET (due, until) = (
+    SELECT min(coalesce(otherwise, ?1), ?1), min(coalesce(otherwise, ?1), ?1) FROM mp_waits
+    WHERE mp_waits.run = mp_runs.run AND scope = ?3
+) WHERE run = ?2 AND due > ?4;
+
+-- name: count_waits
+SELECT scope, count(*) FROM mp_waits GROUP BY scope;
 
 -- name: put_worker
 INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES (?, ?, ?, ?, ?);
@@ -275,3 +324,212 @@ SELECT owner, status FROM mp_runs WHERE run = ?;
 
 -- name: parent_of
 SELECT p.id FROM mp_runs r JOIN mp_runs p ON p.run = r.parent WHERE r.run = ?;
+
+-- ---------------------------------------------------------------- encryption
+
+-- Made when a store is encrypted, and never before: no other store pays for them. 006D7065 is how what is encrypted begins.
+-- name: refuse_plain_entries
+CREATE TRIGGER mp_journal_no_plain BEFORE INSERT ON mp_journal WHEN substr(NEW.body, 1, 4) <> x'006D7065'
+BEGIN SELECT RAISE(ABORT, 'this store is encrypted: a plain entry is refused'); END;
+
+-- name: refuse_plain_chunks
+CREATE TRIGGER mp_chunks_no_plain BEFORE INSERT ON mp_chunks WHEN substr(NEW.body, 1, 4) <> x'006D7065'
+BEGIN SELECT RAISE(ABORT, 'this store is encrypted: a plain chunk is refused'); END;
+
+-- name: refuse_plain_messages
+CREATE TRIGGER mp_inbox_no_plain BEFORE INSERT ON mp_inbox WHEN substr(NEW.body, 1, 4) <> x'006D7065'
+BEGIN SELECT RAISE(ABORT, 'this store is encrypted: a plain message is refused'); END;
+
+-- name: all_once
+SELECT tenant, tool, value, digest, result FROM mp_once;
+
+-- name: hide_once
+UPDATE mp_once SET value = ?, digest = ?, result = ? WHERE tenant = ? AND tool = ? AND value = ?;
+
+-- ---------------------------------------------------------------- keeping: seals, pruning, imports
+
+-- name: leaves
+SELECT r.id, h.seq, h.hash FROM mp_heads h JOIN mp_runs r USING (run) ORDER BY r.id;
+
+-- name: tombstones
+SELECT id, seq, hash, digest, workflow, status, at, by, why FROM mp_tombstones ORDER BY id;
+
+-- name: pruned_of
+SELECT id, by, at FROM mp_tombstones WHERE id = ?;
+
+-- name: pruned_key
+SELECT id, by, at FROM mp_tombstones WHERE attached = ? AND key = ?;
+
+-- name: origin_of
+SELECT origin FROM mp_imports WHERE run = ?;
+
+-- What has ended, and why it has to stay. A family goes when all of it has ended: a child's result may still be taken.
+-- name: prunable
+SELECT r.id, r.workflow, r.status, r.changed_at, h.seq, CASE
+    WHEN r.owner IS NOT NULL THEN 'a worker holds it'
+    WHEN EXISTS (SELECT 1 FROM mp_effects e WHERE e.run = r.run
+        AND (e.outcome IN ('started', 'unknown', 'confirmed') OR e.person IS NOT NULL))
+        THEN 'it has effects whose outcome is open'
+    WHEN EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0) THEN 'messages wait for it'
+    WHEN EXISTS (SELECT 1 FROM mp_runs p WHERE p.run = r.parent
+        AND p.status NOT IN ('done', 'failed', 'cancelled', 'killed')) THEN 'the run that started it has not ended'
+    WHEN EXISTS (SELECT 1 FROM mp_runs c WHERE c.parent = r.run
+        AND c.status NOT IN ('done', 'failed', 'cancelled', 'killed')) THEN 'a run that it started has not ended'
+    ELSE '' END
+FROM mp_runs r JOIN mp_heads h USING (run)
+WHERE r.run > 0 AND r.status IN ('done', 'failed', 'cancelled', 'killed')
+    AND (?1 IS NULL OR r.changed_at < ?1) AND (?2 IS NULL OR r.workflow = ?2) AND (?3 IS NULL OR r.id = ?3)
+ORDER BY r.run LIMIT ?4;
+
+-- name: insert_tombstone
+INSERT INTO mp_tombstones (run, id, seq, hash, digest, workflow, status, attached, key, at, by, why)
+SELECT r.run, r.id, h.seq, h.hash, r.digest, r.workflow, r.status, r.attached, r.key, ?, ?, ?
+FROM mp_runs r JOIN mp_heads h USING (run) WHERE r.run = ?;
+
+-- name: tombstone_of
+SELECT id, seq, hash, digest, workflow, status, at, by, why FROM mp_tombstones WHERE run = ?;
+
+-- name: once_results
+SELECT tenant, tool, value, result FROM mp_once WHERE run = ? AND result IS NOT NULL;
+
+-- name: put_once_result
+UPDATE mp_once SET result = ? WHERE tenant = ? AND tool = ? AND value = ?;
+
+-- name: delete_entries
+WITH RECURSIVE chain (row) AS (
+    SELECT row FROM mp_heads WHERE run = ?1
+    UNION ALL
+    SELECT j.previous FROM mp_journal j JOIN chain c ON j.row = c.row WHERE j.previous IS NOT NULL
+)
+DELETE FROM mp_journal WHERE run = ?1 AND row IN (SELECT row FROM chain);
+
+-- name: delete_chunks
+DELETE FROM mp_chunks WHERE run = ?;
+
+-- name: delete_inbox
+DELETE FROM mp_inbox WHERE run = ?;
+
+-- name: delete_effects
+DELETE FROM mp_effects WHERE run = ?;
+
+-- name: delete_approvals
+DELETE FROM mp_approvals WHERE run IN (SELECT value FROM json_each(?));
+
+-- name: delete_events
+DELETE FROM mp_events WHERE run = ?;
+
+-- name: delete_import
+DELETE FROM mp_imports WHERE run = ?;
+
+-- name: delete_head
+DELETE FROM mp_heads WHERE run = ?;
+
+-- name: delete_run
+DELETE FROM mp_runs WHERE run = ?;
+
+-- name: copy_row
+SELECT r.id, r.workflow, r.version, r.attached, r.key, r.digest, r.status, r.reason, r.until, r.ask, r.why, p.id AS parent,
+    r.principal, r.tenant, r.tags, r.created_at, r.changed_at
+FROM mp_runs r LEFT JOIN mp_runs p ON p.run = r.parent WHERE r.run = ?;
+
+-- name: boundary_seq
+SELECT seq FROM mp_journal WHERE row = ?;
+
+-- name: copy_chunks
+SELECT digest, body FROM mp_chunks WHERE run = ? ORDER BY row;
+
+-- name: copy_once
+SELECT tenant, tool, value, step, digest, outcome, result FROM mp_once WHERE run = ? ORDER BY tenant, tool, value;
+
+-- name: copy_approvals
+SELECT id, step, path, tool, args, asked_at, verdict, by FROM mp_approvals WHERE run = ? ORDER BY id;
+
+-- name: copy_effects
+SELECT step, outcome, path, tool, effect, attempt, started_at, why, person FROM mp_effects WHERE run = ? ORDER BY step;
+
+-- name: hash_at
+WITH RECURSIVE chain (row, seq, previous, hash) AS (
+    SELECT row, seq, previous, hash FROM mp_journal WHERE row = ?1
+    UNION ALL
+    SELECT j.row, j.seq, j.previous, j.hash FROM mp_journal j JOIN chain c ON j.row = c.previous WHERE c.seq > ?2
+)
+SELECT hash FROM chain WHERE seq = ?2;
+
+-- name: take_in_run
+INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, reason, until, ask, why, due, owner, parent,
+    principal, tenant, tags, created_at, changed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL, (SELECT run FROM mp_runs WHERE id = ?), ?, ?, ?, ?, ?);
+
+-- name: take_in_import
+INSERT INTO mp_imports (run, origin, bundle, signer, at, by) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: take_in_once
+INSERT INTO mp_once (tenant, tool, value, run, step, digest, outcome, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: take_in_approval
+INSERT INTO mp_approvals (id, run, step, path, tool, args, asked_at, verdict, by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- ---------------------------------------------------------------- shared budgets
+
+-- name: ceilings
+SELECT pool, per, unit, ceiling FROM mp_ceilings ORDER BY pool, per, unit;
+
+-- name: set_ceiling
+INSERT INTO mp_ceilings (pool, per, unit, ceiling) VALUES (?, ?, ?, ?)
+ON CONFLICT (pool, per, unit) DO UPDATE SET ceiling = excluded.ceiling;
+
+-- name: lift_ceiling
+DELETE FROM mp_ceilings WHERE pool = ? AND per = ? AND unit = ?;
+
+-- What is reserved under a ceiling that is lifted is let go: nothing would ever settle it.
+-- name: forget_reserved
+DELETE FROM mp_reserved WHERE pool = ?1 AND unit = ?2 AND (day >= 0) = ?3;
+
+-- name: reserved_of
+SELECT amount FROM mp_reserved WHERE pool = ? AND day = ? AND unit = ?;
+
+-- name: put_reserved
+INSERT INTO mp_reserved (pool, day, unit, run, step, amount) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: drop_reserved
+DELETE FROM mp_reserved WHERE run = ? AND step = ? RETURNING pool, day, unit, amount;
+
+-- An unknown effect may have happened: what it reserved stays.
+-- name: release_reserved
+DELETE FROM mp_reserved WHERE run = ?1
+    AND step NOT IN (SELECT step FROM mp_effects WHERE run = ?1 AND outcome IN ('started', 'unknown'));
+
+-- name: spent_of
+SELECT amount FROM mp_spent WHERE pool = ? AND day = ? AND unit = ?;
+
+-- name: put_spent
+INSERT INTO mp_spent (pool, day, unit, amount) VALUES (?, ?, ?, ?)
+ON CONFLICT (pool, day, unit) DO UPDATE SET amount = excluded.amount;
+
+-- name: wake_for_money
+UPDATE mp_runs SET due = min(coalesce(due, ?1), ?1) WHERE status = 'parked' AND reason = 'budget' AND owner IS NULL;
+
+-- name: all_spent
+SELECT pool, day, unit, amount FROM mp_spent;
+
+-- name: all_reserved
+SELECT m.id, r.step, r.pool, r.day, r.unit, r.amount FROM mp_reserved r JOIN mp_runs m USING (run);
+
+-- Entries of all runs in the order in which they were written.
+-- name: written_after
+SELECT j.row, r.id, j.seq, j.body FROM mp_journal j JOIN mp_runs r USING (run) WHERE j.row > ? ORDER BY j.row LIMIT 1000;
+
+-- name: put_overspent
+INSERT INTO mp_overspent (run, unit, amount) VALUES (?, ?, ?)
+ON CONFLICT (run, unit) DO UPDATE SET amount = excluded.amount;
+
+-- name: overspent
+SELECT r.id, o.unit, o.amount FROM mp_overspent o JOIN mp_runs r USING (run) ORDER BY o.run DESC, o.unit;
+
+-- name: delete_reserved
+DELETE FROM mp_reserved WHERE run = ?;
+
+-- name: delete_overspent
+DELETE FROM mp_overspent WHERE run = ?;

@@ -16,8 +16,6 @@ from msgspec.structs import astuple
 
 from milepost.core import append as rules
 from milepost.core.chain import genesis, link
-from milepost.core.codec import encode
-from milepost.core.entries import SwitchLifted, SwitchSet
 from milepost.errors import EpochLost, MilepostError, Rejected, UnknownRun
 from milepost.stores.api import (
     Append,
@@ -33,19 +31,26 @@ from milepost.stores.api import (
     NewRun,
     Once,
     OnceRow,
+    OnceSettled,
     OnceTaken,
     Operation,
     Post,
-    Switch,
-    SwitchedOff,
+    Throw,
 )
+from milepost.stores.keeping import MarkSeal, Prune, TakeIn
+from milepost.stores.pools import PoolShort, SetCeiling
+from milepost.stores.sqlite import keeping
 from milepost.stores.sqlite.connection import SQL
 from milepost.stores.sqlite.guarded import GuardedTx
+from milepost.stores.sqlite.pools import Pools
+from milepost.stores.sqlite.stopping import Stops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import apsw
+
+    from milepost.stores.encryption import Cipher
 
 
 SYSTEM_RUN = 0
@@ -94,13 +99,21 @@ class Rows:
 class Batch:
     """Writes one batch through a connection that is inside a transaction."""
 
-    def __init__(self, connection: apsw.Connection, store_id: str, refused: Sequence[Operation] = ()) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        store_id: str,
+        refused: Sequence[Operation] = (),
+        cipher: Cipher | None = None,
+    ) -> None:
         self.connection = connection
         self.store_id = store_id
         self.refused = refused
+        self.cipher = cipher
         self.moved: dict[int, Moved] = {}
         self._next_row: int | None = None
-        self._switches: dict[str, Switch] | None = None
+        self.stops = Stops(connection, self.system_entry, cipher)
+        self.pools = Pools(connection, self.system_entry)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -110,19 +123,18 @@ class Batch:
         for append in appends:
             self._gather(append, rows)
         self._write(rows, count=True)
-        self._claim_identities(appends)
-        self._settle_identities(appends)
         try:
+            self.pools.together(appends)
+            self._claim_identities(appends)
+            self._settle_identities(appends)
             for append in appends:
                 self._beside(append)
-        except UnknownRun as error:  # a message for a run that is not there refuses its own append alone
+        except (PoolShort, UnknownRun) as error:  # a message for a run that is not there refuses its own append alone
             raise Recount from error
         self.moved.update(rows.heads)
 
     def _gather(self, append: Append, rows: Rows) -> None:
-        if append.work is not None or append.holds or append.lifts:
-            raise Recount
-        if append.scopes and not self.switches.keys().isdisjoint(append.scopes):
+        if append.work is not None or self.stops.concern(append):
             raise Recount
         self._number(append, append.entries, rows)
         self._project(append, rows)
@@ -149,6 +161,8 @@ class Batch:
         row, seq, digest, previous = self.next_row, moved.seq, moved.hash, moved.row
         if append.boundary is not None:
             moved.boundary = row + append.boundary
+        if self.cipher is not None:
+            entries = [self.cipher.seal(head.run_id, f"entry {n}", body) for n, body in enumerate(entries, seq + 1)]
         for body in entries:
             seq += 1
             digest = link(digest, body)
@@ -192,6 +206,9 @@ class Batch:
     def _settle_identities(self, appends: Sequence[Append]) -> None:
         """Write what became of identities, in the order in which it was said: neighbours of one kind together."""
         said = [(append.head.run, settled) for append in appends for settled in append.once_settled]
+        if not said:
+            return
+        before = self.connection.total_changes()
         for released, some in groupby(said, lambda one: one[1].outcome is None):
             if released:
                 keys = [(s.tenant, s.tool, s.value, run, s.step) for run, s in some]
@@ -199,6 +216,8 @@ class Batch:
             else:
                 rows = [(s.outcome, s.result, s.tenant, s.tool, s.value, run, s.step) for run, s in some]
                 self.connection.executemany(SQL["settle_once"], rows)
+        if self.connection.total_changes() != before:
+            self.stops.settled([(append.at, one) for append in appends for one in append.once_settled])
 
     def _beside(self, append: Append) -> None:
         run = self.connection.executemany
@@ -218,6 +237,8 @@ class Batch:
         if append.release is not None:
             now, due = append.release
             run(SQL["release_run"], [(now, due, head.run)])
+            if append.waits:
+                self.stops.wait(head.run, append.waits, append.at, due)
 
     def group(self, appends: Sequence[Append]) -> list[Any]:
         """Write appends at once in a savepoint, or one by one where they do not add up; return their answers."""
@@ -228,6 +249,8 @@ class Batch:
         except Recount:
             self.connection.execute("ROLLBACK TO together").fetchall()
             self.connection.execute("RELEASE together").fetchall()
+            self.stops.forget()
+            self.pools.forget()
             self.moved, self._next_row = kept, row
             return [self.alone(append) for append in appends]
         self.connection.execute("RELEASE together").fetchall()
@@ -245,6 +268,8 @@ class Batch:
             answer = self._perform(operation)
         except MilepostError as refusal:
             self.connection.execute("ROLLBACK TO operation").fetchall()
+            self.stops.forget()
+            self.pools.forget()
             self.moved = kept
             self._next_row = row
             answer = refusal
@@ -267,19 +292,29 @@ class Batch:
                 row = (worker.id, worker.host, worker.pid, worker.started_at, worker.lease_until)
                 self.connection.execute(SQL["put_worker"], row).fetchall()
                 return None
+            case MarkSeal():
+                return keeping.mark(self, operation)
+            case Prune():
+                return keeping.prune(self, operation)
+            case TakeIn():
+                return keeping.take_in(self, operation)
+            case SetCeiling():
+                return self.pools.set(operation)
             case Emit(events=events):
                 rows = [(at, body, run_id) for run_id, at, body in events]
                 self.connection.executemany(SQL["insert_event"], rows)
                 return None
+            case Throw():
+                return self.stops.throw(operation)
 
     def _append(self, append: Append) -> None:
-        head = append.head
-        rows = Rows()
+        head, rows = append.head, Rows()
         if append.scopes:
-            self._check_switches(append.scopes)
+            self.stops.check(append)
         found = self._row("head_of", head.run)
         if rules.epoch_lost(head.epoch, None if found is None else found[0]):
             raise EpochLost(head.run_id, head.epoch)
+        self.pools.reserve(append)
         entries = [*append.entries]
         if append.work is not None:
             tx = GuardedTx(self.connection)
@@ -294,25 +329,13 @@ class Batch:
         if append.once is not None:
             self._claim_identity(append)
         self._write(rows, count=False)
-        self._switch(append)
+        self.pools.settle(append)
+        self.stops.apply(append)
         self._settle_identities([append])
         self._beside(append)
         self.moved.update(rows.heads)
 
-    def _switch(self, append: Append) -> None:
-        for hold in append.holds:
-            self.connection.execute(SQL["set_switch"], (hold.scope, hold.kind, hold.why, hold.by, hold.at)).fetchall()
-            entry = SwitchSet(at=hold.at, scope=hold.scope, kind=hold.kind, why=hold.why, by=hold.by)
-            self._system_entry(encode(entry), hold.at)
-        for scope, why, by in append.lifts:
-            before = self.connection.total_changes()
-            self.connection.execute(SQL["lift_switch"], (scope,)).fetchall()
-            if self.connection.total_changes() != before:
-                self._system_entry(encode(SwitchLifted(at=append.at, scope=scope, why=why, by=by)), append.at)
-        if append.holds or append.lifts:
-            self._switches = None
-
-    def _system_entry(self, body: bytes, at: int) -> None:
+    def system_entry(self, body: bytes, at: int) -> None:
         """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
         found = self._row("head_of", SYSTEM_RUN)
         if found is None:
@@ -331,22 +354,11 @@ class Batch:
         once = append.once
         assert once is not None
         row = self._row("once_of", once.tenant, once.tool, once.value)
+        if row is not None and rules.holds_identity(append.head.run_id, once.step, row[0], row[1], row[3]):
+            return
         if rules.identity_taken(row):
             raise OnceTaken(OnceRow(*row))
         self.connection.execute(SQL["claim_once"], _claim_of(append, once)).fetchall()
-
-    @property
-    def switches(self) -> dict[str, Switch]:
-        """What is stopped, as this transaction sees it."""
-        if self._switches is None:
-            rows = self.connection.execute(SQL["switches"]).fetchall()
-            self._switches = {str(row[0]): Switch(*cast("tuple[Any, ...]", row)) for row in rows}
-        return self._switches
-
-    def _check_switches(self, scopes: tuple[str, ...]) -> None:
-        scope = rules.switched_off(scopes, self.switches)
-        if scope is not None:
-            raise SwitchedOff(self.switches[scope])
 
     def _create(self, new: NewRun) -> Created:
         if new.key is not None:
@@ -355,26 +367,15 @@ class Batch:
                 return Created(found[1], fresh=False, workflow=found[2], digest=found[3])
         if self._row("run_number", new.id) is not None:
             return Created(new.id, fresh=False, workflow=new.workflow, digest=new.digest)
+        keeping.refuse_pruned(self.connection, new.id, None if new.key is None else (int(new.attached), new.key))
         run = cast("int", self._value("next_run"))
         parent = None if new.parent is None else self._parent(new)
         row = self.next_row
         digest = link(genesis(self.store_id, new.id), new.entry)
         made = (
-            run,
-            new.id,
-            new.workflow,
-            new.version,
-            int(new.attached),
-            new.key,
-            new.digest,
-            new.due,
-            parent,
-            new.principal,
-            new.tenant,
-            new.tags,
-            new.at,
-            new.at,
-        )
+            run, new.id, new.workflow, new.version, int(new.attached), new.key, new.digest, new.due, parent,
+            new.principal, new.tenant, new.tags, new.at, new.at,
+        )  # fmt: skip
         self.connection.execute(SQL["insert_run"], made).fetchall()
         self.connection.execute(SQL["insert_entry"], (row, run, 1, None, new.entry, digest)).fetchall()
         self.connection.execute(SQL["insert_head"], (run, 0, row, 1, digest, row, new.segment)).fetchall()
@@ -383,19 +384,20 @@ class Batch:
         return Created(new.id, fresh=True, workflow=new.workflow, digest=new.digest)
 
     def _parent(self, new: NewRun) -> int:
-        parent = self._run_number(new.parent or "")
+        parent = self.run_number(new.parent or "")
         found = self._row("head_of", parent)
         if new.parent_epoch is not None and (found is None or found[0] != new.parent_epoch):
             raise EpochLost(new.parent or "", new.parent_epoch)
         return parent
 
     def _claim(self, claim: Claim) -> Head:
-        run = self._run_number(claim.run_id)
+        run = self.run_number(claim.run_id)
         found = self._row("owner_of", run)
         assert found is not None
         if rules.claim_lost(found[0], claim.owner_was):
             raise EpochLost(claim.run_id, 0)
         self.connection.execute(SQL["claim_run"], (claim.owner, claim.at, run)).fetchall()
+        self.connection.execute(SQL["waits_no_more"], (run,)).fetchall()
         return self._raise_epoch(run, claim.run_id, claim.entry)
 
     def _raise_epoch(self, run: int, run_id: str, entry: Any) -> Head:
@@ -413,7 +415,7 @@ class Batch:
         return Head(run, run_id, epoch, moved.row, moved.seq, moved.hash, segment)
 
     def _deliver(self, post: Post) -> bool:
-        run = self._run_number(post.run_id)
+        run = self.run_number(post.run_id)
         before = self.connection.total_changes()
         self.connection.execute(SQL["deliver"], (run, post.message_id, post.body)).fetchall()
         fresh = self.connection.total_changes() != before
@@ -422,18 +424,25 @@ class Batch:
         return fresh
 
     def _kill(self, kill: Kill) -> Killed:
-        root = self._run_number(kill.run_id)
-        killed = Killed([], [])
+        root = self.run_number(kill.run_id)
+        killed = Killed([], [], [])
         for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():
             effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
             open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})
             if not rules.may_be_killed(str(status)):
                 continue
+            owner = self._value("owner_of", run)
+            if owner is not None and owner not in killed.owners:
+                killed.owners.append(owner)
             self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
             self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
-            self.connection.execute(SQL["release_failed"], (run,)).fetchall()
+            self.connection.execute(SQL["waits_no_more"], (run,)).fetchall()
+            freed = self.connection.execute(SQL["release_failed"], (run,)).fetchall()
+            self.stops.settled([(kill.at, OnceSettled(*cast("tuple[str, str, str]", one), None)) for one in freed])
+            self.pools.killed(cast("int", run))
             due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
-            self.connection.execute(SQL["stop_run"], ("killed", kill.why, due, kill.at, run)).fetchall()
+            why = kill.why if self.cipher is None else self.cipher.seal_text(str(run_id), "why", kill.why)
+            self.connection.execute(SQL["stop_run"], ("killed", why, due, kill.at, run)).fetchall()
             killed.runs.append(str(run_id))
             killed.unknown.extend((str(run_id), path) for path in open_paths)
         parent = self._value("parent_of", root)
@@ -458,7 +467,12 @@ class Batch:
         row = self._row(name, *args)
         return None if row is None else row[0]
 
-    def _run_number(self, run_id: str) -> int:
+    def used_rows(self, count: int) -> None:
+        """Take note of rows of the journal that were written beside this batch's own."""
+        self._next_row = self.next_row + count
+
+    def run_number(self, run_id: str) -> int:
+        """Return a run's number. Raises UnknownRun."""
         run = self._value("run_number", run_id)
         if run is None:
             raise UnknownRun(run_id)

@@ -31,8 +31,8 @@ from milepost.stores.api import Append, Claim, Create, Deliver, Enlist, Operatio
 TIMES_MOST = 3
 SHOWN_MOST = 70
 WEIGHTY = (
-    e.EffectStarted, e.EffectConfirmed, e.EffectFailed, e.EffectUnknown, e.RunDone, e.Checkpointed, e.RunStopped,
-    e.EffectPlanned,
+    e.EffectStarted, e.EffectConfirmed, e.EffectFailed, e.EffectUnknown, e.RunDone, e.Checkpointed, e.Rewound,
+    e.RunStopped, e.EffectPlanned,
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Labels:
     def _label(self, entry: e.Entry, run_id: str) -> str:
         path = getattr(getattr(entry, "plan", None) or entry, "path", "")
         step = getattr(entry, "step", "")
-        if isinstance(entry, e.Checkpointed):  # in the next segment the same places belong to other calls
+        if isinstance(entry, e.Checkpointed | e.Rewound):  # in the next segment the same places belong to other calls
             self._paths = {at: known for at, known in self._paths.items() if at[0] != run_id}
         if path:
             self._paths[run_id, step] = path

@@ -85,7 +85,7 @@ def look(place: Place, ended: Ended, *, repeats: Collection[str], unseen: Collec
 async def entries_of(store: Store, run_id: str) -> list[e.Entry]:
     """Return a run's entries, oldest first."""
     _, stored, _ = await store.chain(run_id)
-    return [codec.decode(one.body) for one in stored]
+    return [codec.decode(one.plain) for one in stored]
 
 
 def _of_tools(entries: Sequence[e.Entry]) -> list[tuple[str, e.Entry]]:

@@ -130,8 +130,8 @@ def live(setting: Setting, place: Place, fuse: Fuse, about: str, leap: Leap) -> 
     tooling.instrument(setting.tools.values(), fuse, type(place.outside).__module__)
     watch = Leaps(place.clock.clock.now, leap.advance, leap.most)
 
-    def watched(url: str, *, create: bool = False) -> Any:
-        return WatchedStore(open_store(url, create=create), fuse, watch)
+    def watched(url: str, *, create: bool = False, encryption: Path | None = None) -> Any:
+        return WatchedStore(open_store(url, create=create, encryption=encryption), fuse, watch)
 
     app_module.open_store = watched
     try:

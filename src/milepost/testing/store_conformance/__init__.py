@@ -19,35 +19,45 @@ PostgreSQL's and SQLite's common SQL. A test opens the same place several times 
 processes do. Everything goes through the Store protocol; what is stored in is nobody's business here.
 """
 
+from milepost.testing.store_conformance.breakers import Breakers, Waits
 from milepost.testing.store_conformance.chunks import Chunks
 from milepost.testing.store_conformance.claims import Claims
 from milepost.testing.store_conformance.identities import Identities
 from milepost.testing.store_conformance.inbox import Inbox
 from milepost.testing.store_conformance.journal import Journal
+from milepost.testing.store_conformance.keeping import Keeping
 from milepost.testing.store_conformance.killing import Killing
 from milepost.testing.store_conformance.opening import Opening
+from milepost.testing.store_conformance.pools import Pools
 from milepost.testing.store_conformance.projections import Projections
 from milepost.testing.store_conformance.refusals import Refusals
 from milepost.testing.store_conformance.subject import StoreFactory, Subject, proves
 from milepost.testing.store_conformance.switches import Switches
 from milepost.testing.store_conformance.transactions import Transactions
 
-ALL = (Chunks, Claims, Identities, Inbox, Journal, Killing, Opening, Projections, Refusals, Switches)
+ALL = (
+    Breakers, Chunks, Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Pools, Projections, Refusals,
+    Switches, Waits,
+)  # fmt: skip
 
 __all__ = [
     "ALL",
+    "Breakers",
     "Chunks",
     "Claims",
     "Identities",
     "Inbox",
     "Journal",
+    "Keeping",
     "Killing",
     "Opening",
+    "Pools",
     "Projections",
     "Refusals",
     "StoreFactory",
     "Subject",
     "Switches",
     "Transactions",
+    "Waits",
     "proves",
 ]

@@ -126,7 +126,7 @@ class Journal:
 
         tail = await subject.store.tail("a1")
 
-        assert [one.body for one in tail.entries] == [b"boundary 2", b"four"]
+        assert [one.plain for one in tail.entries] == [b"boundary 2", b"four"]
         assert [one.seq for one in tail.entries] == [7, 8]
         bodies = ((one.seq, one.body, one.hash) for one in tail.entries)
         assert verify("a1", tail.before, 7, bodies, tail.head.hash) == 2
@@ -138,7 +138,7 @@ class Journal:
 
         tail = await subject.store.tail("a1")
 
-        assert [one.body for one in tail.entries] == [b"created a1", b"claimed 1", b"one"]
+        assert [one.plain for one in tail.entries] == [b"created a1", b"claimed 1", b"one"]
         assert tail.before == genesis(subject.store.id, "a1")
 
     @proves
@@ -150,8 +150,8 @@ class Journal:
             append(head, b"two", b"boundary 2", boundary=1), append(head, b"three"),
         )  # fmt: skip
 
-        assert [one.body for one in (await subject.store.tail("a1")).entries] == [b"boundary 2", b"three"]
-        assert (await subject.store.tail("a2")).entries[0].body == b"created a2"
+        assert [one.plain for one in (await subject.store.tail("a1")).entries] == [b"boundary 2", b"three"]
+        assert (await subject.store.tail("a2")).entries[0].plain == b"created a2"
 
     @proves
     async def test_a_claim_does_not_move_the_boundary(self, subject: Subject) -> None:
@@ -160,7 +160,7 @@ class Journal:
 
         await subject.claim("a1", "worker-2", "worker-1")
 
-        assert [one.body for one in (await subject.store.tail("a1")).entries] == [b"boundary", b"claimed 2"]
+        assert [one.plain for one in (await subject.store.tail("a1")).entries] == [b"boundary", b"claimed 2"]
 
     @proves
     async def test_the_head_in_the_tail_can_be_appended_to(self, subject: Subject) -> None:
@@ -176,7 +176,7 @@ class Journal:
         head = await subject.held("a1")
         await subject.done(append(head, b"one", b"two"))
 
-        assert [(one.seq, one.body) for one in await subject.store.after("a1", 2)] == [(3, b"one"), (4, b"two")]
+        assert [(one.seq, one.plain) for one in await subject.store.after("a1", 2)] == [(3, b"one"), (4, b"two")]
         assert await subject.store.after("a1", 4) == []
 
     @proves

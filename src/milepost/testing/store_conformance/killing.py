@@ -22,7 +22,7 @@ class Killing:
         killed = await subject.kill("a1")
 
         row = await subject.store.run("a1")
-        assert killed == Killed(["a1"], [])
+        assert killed == Killed(["a1"], [], ["worker-1"])
         assert (row.status, row.owner, row.due, row.epoch, row.why) == ("killed", None, None, 2, "runaway")
         assert (await subject.bodies("a1"))[-1] == b"killed 2 "
 

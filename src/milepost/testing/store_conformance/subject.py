@@ -107,7 +107,7 @@ class Subject:
         verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
         if stored and (stored[-1].seq, len(stored)) != (head.seq, head.seq):
             raise AssertionError(f"the head names entry {head.seq}, {len(stored)} are stored")
-        return [one.body for one in stored]
+        return [one.plain for one in stored]
 
     async def messages(self, run_id: str) -> list[bytes]:
         """Return the bodies of the messages that wait for a run."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from milepost.core import codec
-from milepost.core.entries import SwitchLifted, SwitchSet
+from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.errors import UnknownRun
-from milepost.stores.api import SwitchedOff
+from milepost.stores.api import Lift, Switch, SwitchedOff
 from milepost.testing.store_conformance.subject import Subject, append, proves, raised, refused, switch
 
 SYSTEM = "system"
@@ -65,7 +65,7 @@ class Switches:
         await subject.done(append(head, b"held", holds=[switch("tool:charge")]))
 
         lifted, started = await subject.write(
-            append(head, b"resolved", lifts=[("tool:charge", "looked into", "ann")]),
+            append(head, b"resolved", lifts=[Lift("tool:charge", "looked into", "ann")]),
             append(head, b"started", scopes=("tool:charge",)),
         )
 
@@ -77,29 +77,30 @@ class Switches:
         head = await subject.held("a1")
 
         await subject.done(append(head, b"held", holds=[switch("tool:charge"), switch("all", "freeze")]))
-        await subject.done(append(head, b"held", holds=[switch("tool:charge", "freeze")]))
+        await subject.done(append(head, b"held", holds=[Switch("tool:charge", "hold", "once more", "bob", 30)]))
 
-        assert await subject.store.switches() == [switch("all", "freeze"), switch("tool:charge", "freeze")]
+        again = Switch("tool:charge", "hold", "once more", "bob", 30)
+        assert await subject.store.switches() == [switch("all", "freeze"), again]
 
     @proves
     async def test_setting_and_lifting_stand_in_the_store_s_own_verified_journal(self, subject: Subject) -> None:
         head, other = await subject.held("a1"), await subject.other()
         await subject.done(append(head, b"held", holds=[switch("tool:charge"), switch("all", "freeze")]))
-        await subject.done(append(head, b"resolved", at=40, lifts=[("tool:charge", "looked into", "ann")]))
+        await subject.done(append(head, b"resolved", at=40, lifts=[Lift("tool:charge", "looked into", "ann")]))
 
         entries = [codec.decode(body) for body in await subject.bodies(SYSTEM, store=other)]
 
         assert entries == [
             SwitchSet(at=20, scope="tool:charge", kind="hold", why="found twice", by="ann"),
             SwitchSet(at=20, scope="all", kind="freeze", why="found twice", by="ann"),
-            SwitchLifted(at=40, scope="tool:charge", why="looked into", by="ann"),
+            SwitchLifted(at=40, scope="tool:charge", why="looked into", by="ann", kind="hold"),
         ]
 
     @proves
     async def test_lifting_what_does_not_stand_is_no_event(self, subject: Subject) -> None:
         head = await subject.held("a1")
 
-        await subject.done(append(head, b"resolved", lifts=[("tool:charge", "looked into", "ann")]))
+        await subject.done(append(head, b"resolved", lifts=[Lift("tool:charge", "looked into", "ann")]))
 
         await raised(subject.store.chain(SYSTEM), UnknownRun)
 

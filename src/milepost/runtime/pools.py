@@ -1,0 +1,92 @@
+"""Money on its way: what entries ask of shared budgets, what is said where one is short, and of what was overspent.
+
+A step that a shared budget refuses parks. It looks again by itself: soon, where what others hold may be set free; when
+the day ends, where the ceiling is for a day; now and then in any case. Whoever raises the ceiling wakes it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from milepost.core.limit_entries import Overspent
+from milepost.core.pools import NOTHING, RESERVES, SETTLES, day_of, next_day
+from milepost.errors import Waiting
+from milepost.stores.pools import PoolSpent, Reserve
+
+if TYPE_CHECKING:
+    from milepost.core import entries as e
+    from milepost.core.pools import Short
+    from milepost.core.steps import Effect
+    from milepost.runtime.branch import Branch, ToolStep
+    from milepost.runtime.session import Session
+
+log = logging.getLogger("milepost")
+SOON_MS = 5_000
+LATER_MS = 60_000
+
+
+def reserving(session: Session, entry: e.Entry) -> Reserve | None:
+    """Return what an entry that is not applied yet reserves."""
+    asked = RESERVES[type(entry)](session.state, entry)
+    return None if asked is None else Reserve(asked.step, asked.cost, session.pools, asked.day)
+
+
+def settling(session: Session, entry: e.Entry) -> list[PoolSpent]:
+    """Return what an entry that is not applied yet settles."""
+    found = SETTLES[type(entry)](session.state, entry)
+    return [PoolSpent(one.step, one.spent, session.pools, one.day) for one in found]
+
+
+def settled_at_once(session: Session, step: ToolStep) -> list[PoolSpent]:
+    """Return what the outcome of a transactional tool settles, which commits together with its start."""
+    ledger = session.state.ledger
+    held = ledger.reserved.get(step.id)
+    return [PoolSpent(step.id, held, session.pools, day_of(ledger.since[step.id]))] if held else []
+
+
+async def wait(branch: Branch, step: ToolStep, short: Short) -> None:
+    """Rest while a shared budget is short; say what raises it."""
+    session = branch.session
+    now = session.engine.clock.now()
+    due = now + (SOON_MS if short.gap <= short.held else LATER_MS)
+    if short.per == "day":
+        due = min(due, next_day(now))
+    waiting = Waiting("budget", None, ask(short))
+    session.polls[step.id] = due
+    ours = session.state.ledger.reserved.copy()
+    try:
+        while session.engine.clock.now() < due and session.state.ledger.reserved == ours:
+            await session.parked(step.id, waiting, branch.idle)
+    finally:
+        session.polls.pop(step.id, None)
+
+
+def ask(short: Short) -> str:
+    """Return what a person may type so that what is short suffices."""
+    per = " --per day" if short.per == "day" else ""
+    enough = short.ceiling + short.gap
+    return f"milepost budget set {short.pool} {short.unit}={enough.normalize():f}{per} --why …"
+
+
+def overspent(session: Session, effect: Effect, number: int, spent: dict[str, Any] | None) -> tuple[Overspent, ...]:
+    """Return the alarm that stands beside an outcome which cost more than was reserved, none where it did not."""
+    if not spent:
+        return ()
+    held = session.state.ledger.reserved.get(effect.step, {})
+    more = {unit: amount - held.get(unit, NOTHING) for unit, amount in spent.items()}
+    over = {unit: amount for unit, amount in more.items() if amount > 0}
+    if not over:
+        return ()
+    said = ", ".join(f"{amount:f} {unit}" for unit, amount in over.items())
+    log.warning("run %s: %s spent %s more than was reserved", session.run_id, effect.path, said)
+    alarm = Overspent(
+        at=session.engine.clock.now(),
+        step=effect.step,
+        path=effect.path,
+        attempt=number,
+        reserved=held,
+        spent=spent,
+        over=over,
+    )
+    return (alarm,)

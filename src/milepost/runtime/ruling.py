@@ -1,0 +1,209 @@
+"""What today's policy says of a call, asked at the edge: before each attempt, each resend, and each try of a free read.
+
+  allow             the call may go on; rule and policy stand in its `started`
+  ask               a person is asked, as where the tool itself wants an approval; a free read that needs one is
+                    recorded as an effect, so that the question and the answer have their place in the record
+  deny              recorded as failed, final, by the rule; the segment sees Denied
+  deny, by default  the step waits, and says what to type: no rule allows it, a rule cannot be answered, or the file is
+                    unfit
+
+A resend is never *failed* by a policy: what it is about may have happened. It is held back, whatever the answer is, and
+lets itself be resolved by a person meanwhile. Outcomes that are settled stay as they are.
+
+Where no policy is configured, everything is allowed here: scopes, `approval=` and budgets decide alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from milepost.core import entries as e
+from milepost.core import messages
+from milepost.core.outcome import key_valid_until
+from milepost.core.policy import Request, Verdict
+from milepost.core.provenance import heard
+from milepost.definitions.rules import InvalidPolicy, in_force
+from milepost.errors import Waiting
+from milepost.stores.api import Deliver, Post, Query
+
+if TYPE_CHECKING:
+    from milepost.core.steps import Effect
+    from milepost.definitions.arguments import Bound
+    from milepost.definitions.tools import Tool
+    from milepost.runtime.engine import Engine
+    from milepost.runtime.session import Session
+
+log = logging.getLogger("milepost")
+NO_POLICY = Verdict("allow")
+CHECK = "milepost policy check"
+BY_RULE = "(policy rule "
+RECHECK_MS = 600_000  # where nothing tells that a run waits for the policy: an attached run has no such status
+
+
+def verdict_on(session: Session, step: Any) -> Verdict:
+    """Return what today's policy says of a call (a ToolStep, or an effect that may be sent again)."""
+    policy = session.engine.policy
+    return NO_POLICY if policy is None else policy.decide(request_of(session, step.tool, step.bound, step.id))
+
+
+def request_of(session: Session, tool: Tool[..., Any], bound: Bound, step: str) -> Request:
+    """Return a call as rules see it."""
+    about, state = session.about, session.state
+    return Request(
+        tool=tool.name,
+        version=tool.version,
+        effect=tool.effect,
+        risk=tool.risk,
+        scopes=tool.scopes,
+        tenant=session.tenant,
+        workflow=about.workflow,
+        segment=state.segment or "",
+        principal=about.authority.principal,
+        views={
+            "args": lambda: msgspec.json.decode(bound.data),
+            "authority": partial(_authority, session),
+            "budget": partial(_budget, session, tool, bound, step),
+            "provenance": lambda: {"after": list(heard(state, step))},
+        },
+    )
+
+
+def _authority(session: Session) -> dict[str, Any]:
+    held = session.state.held(session.about.authority)
+    about = {"principal": held.principal, "tenant": held.tenant, "scopes": held.scopes, "expires_at": held.expires_at}
+    return {name: value for name, value in about.items() if value is not None}
+
+
+def _budget(session: Session, tool: Tool[..., Any], bound: Bound, step: str) -> dict[str, Any]:
+    """Return what is left for the call and what it costs at worst. As floats: CEL knows no exact fractions.
+
+    What the call itself has reserved already is left for it.
+    """
+    ledger = session.state.ledger
+    own = ledger.reserved.get(step, {})
+    cost = tool.cost_of(bound) if tool.costed else {}
+    return {
+        "left": {unit: float(ledger.left(unit) + own.get(unit, 0)) for unit in {*ledger.granted, *cost}},
+        "cost": {unit: float(amount) for unit, amount in cost.items()},
+    }
+
+
+# ---------------------------------------------------------------- what follows from a denial
+
+
+def waiting_for(session: Session, verdict: Verdict, path: str) -> Waiting:
+    """Return what a step waits for that is denied by default."""
+    policy = session.engine.policy
+    assert policy is not None, "only a policy denies"
+    under = f" under version {verdict.policy.partition('+')[0]}" if verdict.policy else ""
+    return Waiting("authority", None, f"{CHECK} {policy.path}: {path} is denied{under}: {verdict.why}")
+
+
+def why_denied(verdict: Verdict) -> str:
+    """Return what the segment and the record are told of a denial by a rule."""
+    return f"denied by policy rule {verdict.rule!r}{': ' if verdict.why else ''}{verdict.why}"
+
+
+def deny(session: Session, effect: Effect, before: list[e.Entry], verdict: Verdict) -> None:
+    """Record that a rule denies an effect, for good. `before` is its plan, where that is not recorded yet."""
+    now, by = session.engine.clock.now(), f"policy {verdict.rule}"
+    answered = [
+        e.ApprovalAnswered(at=now, id=asked.id, approved=False, by=by, why=why_denied(verdict))
+        for asked in session.state.approvals.values()
+        if asked.open and asked.step == effect.step
+    ]
+    spent = None
+    if effect.effect == "read":  # a try that was lost may have been charged
+        spent = session.state.ledger.reserved.get(effect.step)
+    failed = e.EffectFailed(
+        at=now,
+        step=effect.step,
+        attempt=effect.attempt,
+        why=why_denied(verdict),
+        reason="denied",
+        final=True,
+        by=by,
+        policy=verdict.policy,
+        spent=spent,
+    )
+    session.put(*before, *answered, failed)
+
+
+# ---------------------------------------------------------------- resends
+
+
+def may_send_again(session: Session, step: Any, effect: Effect) -> bool:
+    """Say whether an effect may go again now; where not, it is held back until the policy is another one."""
+    step.verdict = verdict = verdict_on(session, step)
+    if verdict.answer == "allow" or (verdict.answer == "ask" and effect.approval is not None):
+        session.held.pop(effect.step, None)
+        return True
+    policy = session.engine.policy
+    assert policy is not None, "only a policy refuses"
+    if verdict.answer == "ask":
+        why = f"policy rule {verdict.rule!r} asks for an approval, which {effect.path} was sent without"
+    else:
+        why = waiting_for(session, verdict, effect.path).ask if verdict.waits else why_denied(verdict)
+    ask = (
+        f"{effect.path} is not sent again: {why}. Change {policy.path} ({CHECK} {policy.path}), or "
+        f"milepost resolve {session.run_id} {effect.path} --happened VALUE | --did-not-happen | --rejected"
+    )
+    session.held[effect.step] = (policy.turns, Waiting("authority", None, ask))
+    return False
+
+
+def held_back(session: Session, step: str) -> Waiting | None:
+    """Return what an effect waits for that today's policy does not let go again, None where it may be tried."""
+    policy = session.engine.policy
+    found = session.held.get(step)
+    return found[1] if found is not None and policy is not None and found[0] == policy.turns else None
+
+
+def held_until(session: Session, effect: Effect, now: int) -> list[int] | None:
+    """Return when something else may be done about an effect that is held back; None where it is not held back."""
+    if held_back(session, effect.step) is None:
+        return None
+    facts = session.facts[effect.tool]
+    moments = [key_valid_until(facts, effect.doubt.attempts)] if facts.effect == "keyed" else []
+    if session.attached:
+        moments.append(now + RECHECK_MS)
+    return [at for at in moments if at > now]
+
+
+def resting(session: Session) -> Waiting | None:
+    """Return what a run waits for whose unknown effects are held back by the policy."""
+    held = [held_back(session, effect.step) for effect in session.state.unsettled()]
+    asks = [waiting.ask for waiting in held if waiting is not None]
+    return Waiting("authority", None, "; ".join(asks)) if asks else None
+
+
+# ---------------------------------------------------------------- today's policy, for runs that wait
+
+
+async def wake(engine: Engine) -> None:
+    """Where the policy became another one, let everything look again that waits for it, here and in the store."""
+    policy = engine.policy
+    if policy is None:
+        return
+    found = policy.current()
+    if policy.turns == engine.policy_told:
+        return
+    engine.policy_told = policy.turns
+    if isinstance(found, InvalidPolicy):
+        log.error("%s", found)
+    else:
+        log.info("policy: %s", in_force(policy))
+    for session in list(engine.sessions.values()):
+        session.changed()
+    now = engine.clock.now()
+    for row in await engine.store.runs(Query(status="parked", limit=sys.maxsize)):
+        waits = row.reason in {"authority", "approval"} and (CHECK in (row.ask or "") or BY_RULE in (row.ask or ""))
+        if waits and row.workflow in engine.known:
+            message = messages.Recheck(at=now, by=engine.worker)
+            name = f"recheck:{engine.worker}:{row.epoch}:{policy.turns}"
+            await engine.writer.durable(Deliver(Post(row.id, name, messages.encode(message), now)))

@@ -1,0 +1,223 @@
+"""Encryption at the edge of the store: operations are encrypted before they are written, rows decrypted when read.
+
+Entries alone are encrypted where they are numbered (`writing`), since each is bound to its number. All that stands
+beside them is replaced here, in a copy of the operation: what the caller holds is never changed.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from milepost.errors import Refused
+from milepost.stores.api import (
+    Append,
+    ApprovalRow,
+    Create,
+    Created,
+    Deliver,
+    EffectRow,
+    Emit,
+    Kill,
+    Once,
+    OnceRow,
+    OnceSettled,
+    OnceTaken,
+    OpenEffect,
+    Post,
+    RunRow,
+    Status,
+)
+from milepost.stores.encryption import MAGIC, WrongKeyFile, reveal, shown
+from milepost.stores.keeping import TakeIn
+from milepost.stores.sqlite.connection import SQL
+from milepost.stores.waits import once_of_scope, once_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import apsw
+
+    from milepost.stores.api import Operation
+    from milepost.stores.encryption import Cipher
+
+T = TypeVar("T")
+ON = "encryption"
+
+
+def is_on(connection: apsw.Connection, cipher: Cipher | None = None, place: str = "") -> bool:
+    """Say whether a store is encrypted. Raises WrongKeyFile for a cipher that is not its own."""
+    found = connection.execute(SQL["get_meta"], (ON,)).fetchall()
+    if found and cipher is not None and found[0][0] != cipher.mark:
+        raise WrongKeyFile(place)
+    return bool(found)
+
+
+def turn_on(connection: apsw.Connection, cipher: Cipher) -> None:
+    """Encrypt a store from here on, and let the database refuse what is plain.
+
+    Identities that were claimed before are hidden now: a claim that is not found would be a second claim. What else was
+    written before stays as it is, for history is never rewritten.
+    """
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        if not is_on(connection, cipher):
+            for table in ("entries", "chunks", "messages"):
+                connection.execute(SQL[f"refuse_plain_{table}"]).fetchall()
+            for tenant, tool, value, digest, result in connection.execute(SQL["all_once"]).fetchall():
+                identity = cipher.identity(str(tenant), str(tool), str(value))
+                settled = None if result is None else cipher.seal("", identity, cast("bytes", result))
+                row = (identity, cipher.seal_text("", identity, str(digest)), settled, tenant, tool, value)
+                connection.execute(SQL["hide_once"], row).fetchall()
+            connection.execute(SQL["put_meta"], (ON, cipher.mark)).fetchall()
+    except BaseException:
+        connection.execute("ROLLBACK").fetchall()
+        raise
+    connection.execute("COMMIT").fetchall()
+
+
+# ---------------------------------------------------------------- before it is written
+
+
+def hide(cipher: Cipher, operation: Operation) -> Operation:
+    """Return an operation whose values are encrypted, all but entries that are numbered later."""
+    match operation:
+        case Append():
+            return _append(cipher, operation)
+        case Create(run=run):
+            hidden = _with(
+                run,
+                entry=cipher.seal(run.id, "entry 1", run.entry),
+                digest=cipher.seal_text(run.id, "digest", run.digest),
+                chunks=_chunks(cipher, run.id, run.chunks),
+            )
+            return Create(hidden)
+        case Deliver(post=post):
+            return Deliver(_post(cipher, post))
+        case Kill(tell=tell):
+            return _with(operation, tell=lambda parent: _post(cipher, tell(parent)))
+        case Emit(events=events):
+            return Emit([(run_id, at, cipher.seal(run_id, "event", body)) for run_id, at, body in events])
+        case TakeIn():
+            return _take_in(cipher, operation)
+        case _:
+            return operation
+
+
+def _with(original: T, **changes: Any) -> T:
+    """Return a copy with other values, of a row or an operation of whatever kind."""
+    changed = copy(original)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def _append(cipher: Cipher, append: Append) -> Append:
+    run_id = append.head.run_id
+
+    def effect(row: EffectRow) -> EffectRow:
+        place = f"effect {row.step}"
+        return _with(row, why=_text(cipher, run_id, place, row.why), person=_text(cipher, run_id, place, row.person))
+
+    status, once = append.status, append.once
+    hidden = _with(
+        append,
+        effects=[effect(row) for row in append.effects],
+        chunks=None if append.chunks is None else _chunks(cipher, run_id, append.chunks),
+        posts=[_post(cipher, post) for post in append.posts],
+        approvals=[_with(row, args=cipher.seal(run_id, f"approval {row.id}", row.args)) for row in append.approvals],
+        once_settled=[_settled(cipher, one) for one in append.once_settled],
+        waits=[replace(one, scope=_scope(cipher, one.scope)) for one in append.waits],
+    )
+    if status is not None:
+        ask, why = _text(cipher, run_id, "ask", status.ask), _text(cipher, run_id, "why", status.why)
+        hidden.status = Status(status.status, status.at, status.reason, status.until, ask, why)
+    if once is not None:
+        identity = cipher.identity(once.tenant, once.tool, once.value)
+        hidden.once = Once(once.tenant, once.tool, identity, once.step, cipher.seal_text("", identity, once.digest))
+    return hidden
+
+
+def _scope(cipher: Cipher, scope: str) -> str:
+    """Return what a run waits for; a business identity among it is named as its row is."""
+    identity = once_of_scope(scope)
+    if identity is None:
+        return scope
+    tenant, tool, value = identity
+    return once_scope(tenant, tool, cipher.identity(tenant, tool, value))
+
+
+def _settled(cipher: Cipher, one: OnceSettled) -> OnceSettled:
+    identity = cipher.identity(one.tenant, one.tool, one.value)
+    result = None if one.result is None else cipher.seal("", identity, one.result)
+    return _with(one, value=identity, result=result)
+
+
+def _take_in(cipher: Cipher, operation: TakeIn) -> TakeIn:
+    given = operation.copy
+    if not all(body.startswith(MAGIC) for body in (*given.bodies, *given.chunks.values())):
+        raise Refused(f"run {given.run_id} is not encrypted, and this store is: it can only come in where nothing is.")
+    if operation.stop is None:
+        return operation
+    stop = cipher.seal(given.run_id, f"entry {given.seq + 1}", operation.stop)
+    return _with(operation, stop=stop, why=cipher.seal_text(given.run_id, "why", operation.why))
+
+
+def _chunks(cipher: Cipher, run_id: str, chunks: Mapping[str, bytes]) -> dict[str, bytes]:
+    hidden = {}
+    for digest, body in chunks.items():
+        name = cipher.chunk_name(run_id, digest)
+        hidden[name] = cipher.seal(run_id, f"chunk {name}", body)
+    return hidden
+
+
+def _post(cipher: Cipher, post: Post) -> Post:
+    return _with(post, body=cipher.seal(post.run_id, "message", post.body))
+
+
+def _text(cipher: Cipher, run_id: str, place: str, text: str | None) -> str | None:
+    return None if text is None else cipher.seal_text(run_id, place, text)
+
+
+# ---------------------------------------------------------------- as it is read
+
+
+def answered(cipher: Cipher, operation: Operation, answer: Any) -> Any:
+    """Return an answer as the caller is to see it."""
+    if isinstance(answer, OnceTaken) and isinstance(operation, Append) and operation.once is not None:
+        once = operation.once
+        return OnceTaken(once_row(cipher, cipher.identity(once.tenant, once.tool, once.value), answer.row))
+    if isinstance(answer, Created):
+        return _with(answer, digest=cipher.open_text(answer.id, "digest", answer.digest))
+    return answer
+
+
+def opener(cipher: Cipher | None, run_id: str) -> Callable[[int, bytes], bytes]:
+    """Return what reads a run's entries."""
+    return lambda seq, body: reveal(cipher, run_id, f"entry {seq}", body)
+
+
+def once_row(cipher: Cipher | None, identity: str, row: OnceRow) -> OnceRow:
+    """Return who holds an identity, readable."""
+    result = None if row.result is None else reveal(cipher, "", identity, row.result)
+    return _with(row, digest=shown(cipher, "", identity, row.digest) or "", result=result)
+
+
+def run_row(cipher: Cipher | None, row: RunRow) -> RunRow:
+    """Return a run's row, readable."""
+    row.ask, row.why = shown(cipher, row.id, "ask", row.ask), shown(cipher, row.id, "why", row.why)
+    return row
+
+
+def open_effect(cipher: Cipher | None, row: OpenEffect) -> OpenEffect:
+    """Return an open effect, readable."""
+    place = f"effect {row.step}"
+    row.why, row.person = shown(cipher, row.run_id, place, row.why), shown(cipher, row.run_id, place, row.person)
+    return row
+
+
+def approval(cipher: Cipher | None, row: ApprovalRow) -> ApprovalRow:
+    """Return an approval, readable. Raises KeyMissing: what is approved must be seen."""
+    row.args = reveal(cipher, row.run_id, f"approval {row.id}", row.args)
+    return row

@@ -1,0 +1,136 @@
+"""The shared budgets of a batch: ceilings, reservations and what was spent, inside its transaction.
+
+Ceilings are loaded once a batch, and only where an append of it costs; where none is declared nothing more is read or
+written. What is held is the sum of its rows: no counter of reservations can leak. Amounts are added here, as decimals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
+
+from milepost.core.codec import encode
+from milepost.core.pools import NOTHING, Key, Row, bucket, keys, short
+from milepost.core.store_entries import CeilingSet
+from milepost.stores.pools import PoolShort
+from milepost.stores.sqlite.connection import SQL
+
+if TYPE_CHECKING:
+    import apsw
+
+    from milepost.stores.api import Append
+    from milepost.stores.pools import SetCeiling
+
+
+class Pools:
+    """What a batch knows of the shared budgets; `forget` it where a part of the batch was rolled back."""
+
+    __slots__ = ("_ceilings", "_connection", "_held", "_journal", "_spent")
+
+    def __init__(self, connection: apsw.Connection, journal: Callable[[bytes, int], None]) -> None:
+        self._connection = connection
+        self._journal = journal
+        self.forget()
+
+    def forget(self) -> None:
+        """Read anew what is asked for from here on."""
+        self._ceilings: dict[Key, Decimal] | None = None
+        self._held: dict[Row, Decimal] = {}
+        self._spent: dict[Row, Decimal] = {}
+
+    def together(self, appends: Sequence[Append]) -> None:
+        """Reserve and settle for appends, one after the other. Raises PoolShort where one of them is refused."""
+        for append in appends:
+            if append.reserve is not None:
+                self.reserve(append)
+            if append.spent or append.overspent:
+                self.settle(append)
+
+    def reserve(self, append: Append) -> None:
+        """Hold what an append may cost. Raises PoolShort.
+
+        What its step held already is booked: a read that costs is charged for each try.
+        """
+        asked = append.reserve
+        if asked is None or not self._limits():
+            return
+        run = append.head.run
+        for row, amount in self._let_go(run, asked.step):
+            self._book(row, amount)
+        for pool, per, unit in keys(self._limits(), asked.pools, asked.cost):
+            row, cost = (pool, bucket(per, asked.day), unit), asked.cost[unit]
+            held = self._held_in(row)
+            missing = short((pool, per, unit), self._limits()[pool, per, unit], self._spent_in(row), held, cost)
+            if missing is not None:
+                raise PoolShort(missing)
+            self._do("put_reserved", *row, run, asked.step, f"{cost:f}")
+            self._held[row] = held + cost
+
+    def settle(self, append: Append) -> None:
+        """Let go what steps of an append had reserved, and book what they spent."""
+        for unit, amount in append.overspent.items():
+            self._do("put_overspent", append.head.run, unit, f"{amount:f}")
+        if not append.spent or not self._limits():
+            return
+        for settled in append.spent:
+            self._let_go(append.head.run, settled.step)
+            for pool, per, unit in keys(self._limits(), settled.pools, settled.spent):
+                if settled.spent[unit]:
+                    self._book((pool, bucket(per, settled.day), unit), settled.spent[unit])
+
+    def killed(self, run: int) -> None:
+        """Let go what a killed run had reserved for effects that are neither started nor unknown."""
+        self._do("release_reserved", run)
+        self.forget()
+
+    def set(self, asked: SetCeiling) -> int:
+        """Set or lift ceilings, and journal it; return how many runs that wait for money look again."""
+        for unit, ceiling in asked.ceilings.items():
+            if ceiling is None:
+                self._do("lift_ceiling", asked.pool, asked.per, unit)
+                self._do("forget_reserved", asked.pool, unit, int(asked.per == "day"))
+            else:
+                self._do("set_ceiling", asked.pool, asked.per, unit, f"{ceiling:f}")
+        entry = CeilingSet(
+            at=asked.at, pool=asked.pool, per=asked.per, ceilings=dict(asked.ceilings), why=asked.why, by=asked.by
+        )
+        self._journal(encode(entry), asked.at)
+        self.forget()
+        before = self._connection.total_changes()
+        self._do("wake_for_money", asked.at)
+        return self._connection.total_changes() - before
+
+    def _limits(self) -> dict[Key, Decimal]:
+        if self._ceilings is None:
+            self._ceilings = {(pool, per, unit): Decimal(most) for pool, per, unit, most in self._do("ceilings")}
+        return self._ceilings
+
+    def _held_in(self, row: Row) -> Decimal:
+        found = self._held.get(row)
+        if found is None:
+            found = self._held[row] = sum((Decimal(amount) for (amount,) in self._do("reserved_of", *row)), NOTHING)
+        return found
+
+    def _spent_in(self, row: Row) -> Decimal:
+        found = self._spent.get(row)
+        if found is None:
+            rows = self._do("spent_of", *row)
+            found = self._spent[row] = Decimal(rows[0][0]) if rows else NOTHING
+        return found
+
+    def _let_go(self, run: int, step: str) -> list[tuple[Row, Decimal]]:
+        """Delete what a step holds; return its rows."""
+        rows = self._do("drop_reserved", run, step)
+        gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
+        for row, amount in gone:
+            if row in self._held:
+                self._held[row] -= amount
+        return gone
+
+    def _book(self, row: Row, amount: Decimal) -> None:
+        self._spent[row] = self._spent_in(row) + amount
+        self._do("put_spent", *row, f"{self._spent[row]:f}")
+
+    def _do(self, name: str, *args: Any) -> list[tuple[Any, ...]]:
+        return cast("list[tuple[Any, ...]]", self._connection.execute(SQL[name], args).fetchall())
