@@ -9,7 +9,7 @@ import pytest
 
 from milepost.core import codec
 from milepost.core import entries as e
-from milepost.core.approval import approval_id
+from milepost.core.approval import Binding, approval_id
 from milepost.core.budget import Ledger, amounts
 from milepost.core.chain import genesis, link, verify
 from milepost.core.chunks import DEPTH_MAX, FANOUT, HEIGHT_MAX, WHOLE_BYTES, join, split
@@ -166,7 +166,8 @@ def test_a_gap_in_a_chain_is_found_at_the_entry_that_is_missing() -> None:
 
 def test_the_id_of_an_approval_is_the_same_in_every_version() -> None:
     """What a person was asked before an upgrade is answered after it."""
-    assert approval_id("run-1", 0, ":0", "charge", "1", "d1") == "ap-b033b40db37557b1"
+    binding = Binding(":0", "charge", "1", "keyed", "d1", "7+fingerprint")
+    assert approval_id("run-1", 0, ":0/0", binding, "bot", 1_000) == "ap-ID"
 
 
 # ---------------------------------------------------------------- money, keys, retries

@@ -32,9 +32,9 @@ def test_a_verdict_is_written_down_with_who_gave_it_and_why() -> None:
     given = journal(say.run(say.planned(), ASKED), yes, NOW)
     denied = journal(say.run(say.planned(), ASKED), no, NOW)
 
-    assert given == [e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann", why="it is too much")]
+    assert given == [e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann", why="it is too much", said_at=99)]
     assert denied == [
-        e.ApprovalAnswered(at=NOW, id="ap-1", approved=False, by="ann", why="it is too much"),
+        e.ApprovalAnswered(at=NOW, id="ap-1", approved=False, by="ann", why="it is too much", said_at=99),
         e.EffectFailed(
             at=NOW, step=say.STEP, attempt=0, why="denied by ann: it is too much", reason="denied", final=True,
             by="person ann",

@@ -15,7 +15,7 @@ PLANTED = (
     ("test_lease", "core/lease.py", "now + MARGIN_MS <= lease_until", "now + MARGIN_MS < lease_until"),
     ("test_lease", "core/lease.py", "now >= lease_until", "now > lease_until"),
     ("test_append", "core/append.py", "held != found", "held == found"),
-    ("test_outcome_table", "core/outcome.py", 'event == "retry" and final', 'event == "retry" or final'),
+    ("test_outcome_table", "core/outcome.py", 'in {"retry", "fail"} and final', 'in {"retry", "fail"} or final'),
     ("test_next_move", "core/outcome.py", "None if None in moments", "None if None not in moments"),
     ("test_next_move", "core/outcome.py", "if at >= counts_from]", "if at > counts_from]"),
     ("test_next_move", "core/outcome.py", "+ 1 >= ABSENCES_NEEDED", "+ 2 >= ABSENCES_NEEDED"),
