@@ -167,7 +167,7 @@ def test_a_gap_in_a_chain_is_found_at_the_entry_that_is_missing() -> None:
 def test_the_id_of_an_approval_is_the_same_in_every_version() -> None:
     """What a person was asked before an upgrade is answered after it."""
     binding = Binding(":0", "charge", "1", "keyed", "d1", "7+fingerprint")
-    assert approval_id("run-1", 0, ":0/0", binding, "bot", 1_000) == "ap-ID"
+    assert approval_id("run-1", 0, ":0/0", binding, "bot", 1_000) == "ap-6169d6449fbd0f82"
 
 
 # ---------------------------------------------------------------- money, keys, retries
