@@ -108,6 +108,7 @@ class App:
         self._workflows = tuple(workflows)
         self._tools = tuple(tools)
         self._resources = dict(resources or {})
+        self.own_secrets = secrets is not None
         self._secrets = secrets or from_environment
         self._clock = clock
         self._lease_ms = parse_ms(lease)

@@ -144,6 +144,28 @@ def test_money_that_was_left_is_not_brought_along(keyed: Shop) -> None:
     assert keyed.read("show", run, "--store", "other.db")["budget"]["granted"] == {}
 
 
+def test_a_run_that_failed_is_not_tried_again_here_before_a_person_lets_it_go_on(keyed: Shop) -> None:
+    """Requirement 48. Where it came from it may have been tried again since, and have done what it does."""
+    run = keyed.start("failing", None, "--budget", "usd=5")
+    keyed.drive()
+    assert keyed.status(run) == "failed"
+    export(keyed, run)
+    keyed.folder.joinpath("mended").touch()
+    keyed.ok("retry", run, "--why", "mended")
+    keyed.drive()
+    assert keyed.status(run) == "done"
+
+    import_(keyed)
+    keyed.milepost("retry", run, "--why", "mended", "--store", "other.db")
+    drive(keyed, "other.db")
+
+    shown = keyed.read("show", run, "--store", "other.db")
+    assert (shown["status"], shown["budget"]["granted"]) == ("blocked", {})
+    keyed.ok("resume", run, "--why", "it is deleted there", "--store", "other.db")
+    drive(keyed, "other.db")
+    assert keyed.read("show", run, "--store", "other.db")["status"] == "done"
+
+
 def test_what_was_in_flight_comes_in_as_unknown_and_needs_a_person(keyed: Shop) -> None:
     run = keyed.start("faxing", "ann")
     keyed.drive()

@@ -145,6 +145,14 @@ def test_a_clock_that_was_set_back_does_not_hold_calls_for_a_day() -> None:
     assert admits(row, day + 1) == "hold"
 
 
+def test_an_append_that_was_made_before_the_probe_and_is_written_after_it_is_no_second_probe() -> None:
+    """Requirement 64. Two workers of one store: who comes second in it may have looked at its clock first."""
+    row = probed(20_012, "p", 23_013)
+
+    assert admits(row, 20_000) == "hold"
+    assert after(row, Probing("charge", "q", 23_000), 20_000) == row
+
+
 def test_a_person_resets_it_and_says_why() -> None:
     row = after(opened(), Reset("charge", "ann", "they told us"), 5)
 

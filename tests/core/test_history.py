@@ -7,6 +7,7 @@ import pytest
 
 from milepost.core import codec, history
 from milepost.core import entries as e
+from milepost.core.code_entries import Resumed
 from milepost.core.decide import GoBack, World, decide
 from milepost.core.history import History, Stage
 from milepost.errors import Damaged
@@ -148,6 +149,24 @@ def test_what_stands_in_the_way_is_named(entries: list[e.Entry], said: str) -> N
     [why] = refused(read(*entries))
 
     assert said in why
+
+
+def test_what_failed_in_an_earlier_segment_and_may_have_happened_is_in_the_way_until_a_person_looked() -> None:
+    """Requirement 21. Nothing would undo it, for it is recorded as failed; and going back would do it once more."""
+    against = e.Contradicted(
+        at=80, step="", evidence="attempt 1 of pay/charge#1 returned after all", by="w", tool="charge"
+    )
+    blocked = e.RunStopped(at=80, status="blocked", code="contradicted", why="pay/charge#1: late")
+    before = [say.started(), say.failed(final=True), checkpoint(1, "mail"), against]
+
+    [why] = refused(read(*before, blocked))
+    assert why == (
+        "attempt 1 of pay/charge#1 returned after all, though it is recorded as failed: "
+        "undo it by hand and milepost resume"
+    )
+    assert refused(read(*before, blocked, Resumed(at=90, by="ann", why="undone by hand", was="contradicted"))) == []
+    over = e.RunStopped(at=70, status="failed", code="failed", why="no")
+    assert "fork it" in refused(read(*before[:3], over, against))[0]
 
 
 def test_an_effect_that_a_living_worker_lets_end_is_not_in_the_way_but_an_unknown_one_is() -> None:

@@ -9,7 +9,7 @@ from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.code_entries import Resumed
 from milepost.core.inbox import find_effect, journal
-from milepost.core.state import ENDED, RunState
+from milepost.core.state import ENDED, IMPORTED, RunState
 from tests.core import samples as say
 
 NOW = 1_000
@@ -324,6 +324,23 @@ def test_the_block_is_lifted_only_when_every_contradiction_was_looked_into() -> 
     assert [type(entry) for entry in first] == [e.EffectConfirmed]
     assert status_between == "blocked"
     assert [type(entry) for entry in second] == [e.EffectConfirmed, e.Retried]
+
+
+def test_looking_into_a_contradiction_does_not_let_an_imported_run_go_on() -> None:
+    """Requirement 24. Whether nothing drives it where it came from is another question, which resume answers."""
+    imported = e.RunStopped(at=90, status="blocked", code=IMPORTED, why="from another store")
+    state = say.run(*contradicted_entries(), imported)
+
+    entries = settle(state, resolve("happened"))
+    assert [type(entry) for entry in entries] == [e.EffectConfirmed]
+    assert state.status == "blocked"
+
+    assert [type(entry) for entry in settle(state, m.Resume(at=99, by="ann", why="it is stopped there"))] == [Resumed]
+
+
+def contradicted_entries() -> list[e.Entry]:
+    against = e.Contradicted(at=80, step=say.STEP, evidence="it returned after all", by="worker-1")
+    return [say.started(), say.failed(final=True), against]
 
 
 def test_looking_into_a_contradiction_does_not_revive_a_run_that_ended() -> None:

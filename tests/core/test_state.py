@@ -5,7 +5,7 @@ import pytest
 
 from milepost.core import codec
 from milepost.core import entries as e
-from milepost.core.state import RunState, fold
+from milepost.core.state import IMPORTED, RunState, fold
 from milepost.core.steps import ChildStart, ChildWait, Read, Receive, Sleep, Value
 from tests.core import samples as say
 
@@ -325,3 +325,17 @@ def test_a_boundary_starts_the_count_of_segment_attempts_anew() -> None:
     state = say.run(failed, e.Checkpointed(at=50, boundary=say.boundary(visit=1)))
 
     assert (state.segment_attempt, state.generation, state.retry_at) == (0, 0, None)
+
+
+def test_an_approval_that_was_used_lets_no_further_attempt_start_after_an_import() -> None:
+    """Requirement 49. Where the run came from, that attempt may have been made: another person must say so here."""
+    asked = e.ApprovalAsked(at=5, step=say.STEP, id="ap-1", tool_version="1", digest="d1")
+    answered = e.ApprovalAnswered(at=6, id="ap-1", approved=True, by="ann")
+    imported = e.RunStopped(at=90, status="blocked", code=IMPORTED, why="from another store")
+    tried = [say.planned(), asked, answered, say.started(plan=None, approval="ap-1"), say.failed(final=False)]
+
+    before, after = say.run(*tried), say.run(*tried, imported)
+
+    assert (say.effect(before).approval, say.effect(after).approval) == ("ap-1", None)
+    assert after.approvals["ap-1"].verdict == "used"
+    assert after.generation == before.generation + 1, "else the next question would have the id of the one used"

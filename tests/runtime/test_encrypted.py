@@ -9,9 +9,10 @@ import pytest
 
 import milepost as mp
 from milepost.operations import keys, transfer
+from milepost.operations.switches import history_of
 from milepost.stores.api import Query
 from milepost.stores.encryption import KeyMissing, write
-from tests.runtime.stage import Stage, status_of
+from tests.runtime.stage import Stage, parked, status_of
 
 CANARY = "canary-4f7c91zz"
 FORMS = (CANARY.encode(), base64.b64encode(CANARY.encode())[:-2], base64.b64encode(b"  " + CANARY.encode())[4:-4])
@@ -123,6 +124,32 @@ async def test_a_canary_in_every_value_is_found_in_no_byte_of_the_store(
         with pytest.raises(KeyMissing, match="'k1'") as missing:
             await app.inspect.detail(handle.id)
         assert CANARY not in str(missing.value)
+
+
+@mp.tool(effect="keyed", key_ttl="1h")
+async def remit(order: str) -> str:
+    raise mp.NotSent(f"no route for {order}")
+
+
+@mp.workflow(version="1", tools=[remit])
+async def remitting(run: mp.Run, order: str) -> str:
+    return await remit(order)
+
+
+async def test_why_a_tool_is_held_is_readable_beside_no_run_that_waits_for_it(stage: Stage, key_file: Path) -> None:
+    """What a provider said opens a breaker, and what a person said a switch; both are told to who may ask."""
+    async with stage.app(remitting, encryption=key_file, breaker=mp.Breaker(1, cooldown="1h")) as app:
+        operator = app._operator()
+        held = await app.start(remitting, CANARY)
+        await parked(held, "breaker")
+        await operator.freeze("tool:remit", by="ann", why=CANARY)
+        frozen = await app.start(remitting, CANARY)
+        told = await parked(frozen, "switch")
+        assert CANARY in told.ask
+        assert CANARY in str(await history_of(app._need_engine().store))
+        assert [row.id for row in await app.inspect.runs(Query(needs_you=True))] == [frozen.id]
+        nowhere(stage)
+    nowhere(stage)
 
 
 async def test_a_worker_without_the_key_drives_nothing_and_says_which_it_needs(stage: Stage, key_file: Path) -> None:

@@ -222,10 +222,11 @@ async def test_a_secret_never_enters_the_store_and_its_fingerprint_does(stage: S
     assert b"canary-5f2b91c0d7" not in stage.bytes_on_disk()
 
 
-async def test_a_resend_needs_the_scopes_that_the_run_holds_today(stage: Stage) -> None:
+@pytest.mark.parametrize("scopes", [["pay"], []])
+async def test_a_resend_needs_the_authority_that_the_run_holds_today(stage: Stage, scopes: list[str]) -> None:
     """Requirement 20. Requirement 49."""
     bank = Bank("loses the answer", "answers")
-    flow = paying(tool_of(bank, stage.clock.now, effect="keyed", key_ttl="24h", asks=False, scopes=["pay"]))
+    flow = paying(tool_of(bank, stage.clock.now, effect="keyed", key_ttl="24h", asks=False, scopes=scopes))
     async with stage.app(flow, still=True) as app:
         authority = mp.Authority("bot", scopes=["pay"], expires="1h")
         handle = await app.start(flow, "o-1", authority=authority)

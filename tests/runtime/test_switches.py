@@ -8,7 +8,7 @@ import pytest
 import milepost as mp
 from milepost.errors import NothingStopped, UnknownScope
 from milepost.stores import marks
-from tests.runtime.stage import Stage, names, parked, until
+from tests.runtime.stage import Stage, has_entry, names, parked, until
 
 
 class Desk:
@@ -187,6 +187,48 @@ async def test_a_run_that_was_under_way_when_the_stop_file_came_rests(stage: Sta
         marks.lift(place)
 
         assert await handle.result(timeout="10s") == [0, 1, 2]
+
+
+async def test_what_nobody_knows_is_neither_sent_again_nor_asked_about_while_the_stop_file_stands(stage: Stage) -> None:
+    """Requirement 66. Each resend that was begun and not sent would have been one of its few tries."""
+    place = str(stage.path)
+    calls: list[int] = []
+    asked: list[str] = []
+
+    @mp.tool(effect="keyed", key_ttl="24h")
+    async def pay(call: mp.Call, order: str) -> str:
+        calls.append(call.attempt)
+        if call.attempt == 1:
+            raise RuntimeError("the line dropped")
+        return order
+
+    @mp.tool(effect="queryable", visible_within="0s")
+    async def ship(order: str) -> str:
+        marks.stop(place, marks.Stop("ann", "a test", 1))
+        raise RuntimeError("the line dropped")
+
+    @ship.reconcile
+    def find(order: str) -> mp.Finding[str]:
+        asked.append(order)
+        return mp.happened("shipped")
+
+    @mp.workflow(version="1", tools=[pay, ship])
+    async def both(run: mp.Run, order: str) -> list[str]:
+        return list(await run.gather(pay(order), ship(order)))
+
+    async with stage.app(both, still=True) as app:
+        handle = await app.start(both, "o-1")
+        await has_entry(app, handle.id, "effect_unknown", 2)
+        for _ in range(5):
+            stage.clock.advance("20s")
+            await asyncio.sleep(0.05)
+        assert (calls, asked) == ([1], [])
+        assert (await names(app, handle.id)).count("effect_started") == 2
+        marks.lift(place)
+        stage.clock.advance("20s")
+
+        assert await handle.result(timeout="10s") == ["o-1", "shipped"]
+    assert (calls, asked) == ([1, 2], ["o-1"])
 
 
 def test_a_stop_file_made_by_hand_stops_as_well_and_is_shown(tmp_path: Path) -> None:

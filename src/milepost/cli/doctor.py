@@ -19,6 +19,7 @@ from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
 from milepost.cli.opening import now_ms, opened, wait_for
 from milepost.cli.options import common, policy_option
 from milepost.cli.printing import plain, say, say_json, short, table
+from milepost.cli.production import reasons
 from milepost.cli.settings import Settings, place_of
 from milepost.definitions.rules import PolicyFile, in_force
 from milepost.errors import StoreError
@@ -45,21 +46,25 @@ class Found:
 
 
 @click.command()
+@click.option("--production", is_flag=True, help="Report too what the App lacks for production.")
 @policy_option
 @common
-def doctor(policy: str | None, store: str | None, app: str | None, *, as_json: bool) -> None:
+def doctor(policy: str | None, store: str | None, app: str | None, *, production: bool, as_json: bool) -> None:
     """Check the SQLite library, the file, the clock, the disk, the policy, and what workers left behind.
 
     Changes nothing. Ends with code 1 where something is wrong. With --app typed out, the App's code is asked which
-    waiting runs it would strand.
+    waiting runs it would strand. With --production every reason why the App should not act in production is reported,
+    each by a code that does not change.
     """
     settings = Settings(store, app, policy)
     url = settings.url
     try:
         with opened(url) as store_:
             findings = wait_for(examine(store_))
+            lacking = reasons(settings, store_) if production else []
         findings += _policy(settings)
         findings += [Found(*one) for one in code_findings(settings)]
+        findings += [Found(f"{one.code} {one.about}".strip(), "wrong", one.why, one.todo) for one in lacking]
         code = FOUND_DAMAGE if any(one.state == "wrong" for one in findings) else OK
     except StoreError as error:
         findings, code = [Found("store", "wrong", error.code, str(error))], code_of(error)

@@ -17,6 +17,7 @@ from milepost.cli import options
 from milepost.cli.opening import opened, wait_for
 from milepost.cli.options import common, policy_option
 from milepost.cli.printing import iso, plain
+from milepost.cli.production import demand
 from milepost.cli.settings import Settings, place_of
 from milepost.cli.supervisor import reporting, supervise
 from milepost.core.duration import parse_ms
@@ -51,11 +52,12 @@ LEVELS = ["debug", "info", "warning", "error"]
     "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
     help="The trust file: whose signatures count.",
 )  # fmt: skip
+@click.option("--production", is_flag=True, help="Start only where `doctor --production` finds nothing.")
 @policy_option
 @common
 def worker(
-    together: int, grace: str, frozen: str, log_level: str, seal: Path | None, trust: Path | None,
-    policy: str | None, store: str | None, app: str | None, *, supervised: bool, as_json: bool,
+    together: int, grace: str, frozen: str, log_level: str, seal: Path | None, trust: Path | None, policy: str | None,
+    store: str | None, app: str | None, *, supervised: bool, production: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Drive the runs of an App until SIGTERM or SIGINT.
 
@@ -70,6 +72,8 @@ def worker(
     if settings.named_store is not None:
         with opened(settings.named_store):
             pass  # a store that was named must be there: a misspelt path makes no second one
+    if production:
+        demand(settings, seal=seal, trust=trust)
     if supervised:
         given = ["--together", str(together), "--grace", grace, "--log-level", log_level]
         paths = [("--seal", seal), ("--trust", trust), ("--policy", policy), ("--store", store), ("--app", app)]

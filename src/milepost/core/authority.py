@@ -66,9 +66,14 @@ class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, scopes=tuple(sorted(set(self.scopes).difference(scopes))))
 
 
+def expired(authority: Granted, now: int) -> bool:
+    """Say whether nothing may start under an authority any more at `now` (milliseconds since 1970)."""
+    return authority.expires_at is not None and now >= authority.expires_at
+
+
 def missing_scopes(authority: Granted, needed: Iterable[str], now: int) -> tuple[str, ...]:
     """Return the scopes that are needed and not held; all of them once the authority has expired."""
-    if authority.expires_at is not None and now >= authority.expires_at:
+    if expired(authority, now):
         return tuple(sorted(needed))
     missing = set(needed).difference(authority.scopes)
     return tuple(sorted(missing)) if missing else ()

@@ -13,7 +13,8 @@ A breaker holds work. It never says what became of a call, and it is never moved
 provider: a cancellation, a refusal, a value that cannot be stored.
 
 What may go wrong. A clock that was set back would make the wait longer than it ever was; so the wait itself is kept
-beside its end, and where more than that is left, a probe may be made.
+beside its end, and where much more than that is left, a probe may be made. A little more is left for everybody whose
+append was made before the one that began the wait and is written after it: that is no clock that was set back.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from milepost.core.duration import Duration, parse_ms
 from milepost.core.store_entries import BreakerClosed, BreakerOpened, BreakerProbed
 
 FLOOR_MOST_MS = 3_600_000  # what a provider asks for is heard up to an hour: it is somebody else's number
+LATE_MS = 60_000  # how much earlier than the row an append may have been made: two workers, or a commit that took long
 PROBES = frozenset({"read", "keyed"})
 
 
@@ -123,7 +125,7 @@ def admits(row: Row, now: int) -> Literal["go", "probe", "hold"]:
     if row.state == "closed":
         return "go"
     left = row.until - now
-    return "probe" if left <= 0 or left > row.wait else "hold"
+    return "probe" if left <= 0 or left > row.wait + LATE_MS else "hold"
 
 
 def may_probe(effect: str) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from milepost.core import entries as e
+from milepost.core.code_entries import Resumed
 from milepost.core.state import IMPORTED, RunState
 from milepost.core.steps import Effect
 from milepost.errors import Damaged
@@ -73,12 +74,16 @@ class Stage:
 
 @dataclass(slots=True)
 class History:
-    """A run from its first entry to its last. `undone_by` holds the confirmed compensations by their step."""
+    """A run from its first entry to its last. `undone_by` holds the confirmed compensations by their step.
+
+    `doubted` is the evidence against what had failed in segments that were left, which no person has looked into yet.
+    """
 
     state: RunState
     stages: list[Stage] = field(default_factory=list)
     undone_by: dict[str, Effect] = field(default_factory=dict)
     confirmed: dict[tuple[int, str], int] = field(default_factory=dict)
+    doubted: list[str] = field(default_factory=list)
 
     def find(self, text: str) -> Stage | None:
         """Return the boundary of this name or number, None where there is none."""
@@ -117,6 +122,10 @@ def read(run: str, entries: Iterable[e.Entry]) -> History:
         if isinstance(entry, e.RewindAsked):
             _close(history)  # it drops the steps of the segment that it leaves
         state.apply(entry)
+        if isinstance(entry, e.Contradicted) and type(state.steps.get(entry.step)) is not Effect:
+            history.doubted.append(entry.evidence)
+        elif isinstance(entry, Resumed | e.Retried):
+            history.doubted.clear()
         if isinstance(entry, e.EffectConfirmed):
             history.confirmed[state.visit, entry.step] = seq
     _close(history)
@@ -160,7 +169,10 @@ def unsettled(history: History, *, driven: bool) -> list[str]:
         if effect.open and effect.effect != "read" and not (driven and effect.outcome == "started")
     ]
     doubted = [effect.path for effect in state.effects() if effect.contradicted or effect.verify_from is not None]
-    return [*found, *(f"{path} is being looked into: wait for it, or milepost resolve it" for path in doubted)]
+    found.extend(f"{path} is being looked into: wait for it, or milepost resolve it" for path in doubted)
+    # It is recorded as failed, so nothing would undo it, and going back would do it once more.
+    how = "undo it by hand and milepost resume" if state.status == "blocked" else "fork it"
+    return [*found, *(f"{evidence}, though it is recorded as failed: {how}" for evidence in history.doubted)]
 
 
 def refused(history: History, target: Stage, *, driven: bool = False) -> list[str]:

@@ -16,6 +16,7 @@ from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.code_entries import Resumed
 from milepost.core.limit_entries import Narrowed
+from milepost.core.state import IMPORTED
 from milepost.core.steps import Effect
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def _resolve(state: RunState, message: m.Resolve, now: int) -> list[e.Entry]:
         return _refused(message, now, f"{effect.path} is {effect.outcome}, only an unknown effect is resolved")
     entries = [_settled_by_person(state, effect, message, now)]
     others = any(other.contradicted for other in state.effects() if other is not effect)
-    if effect.contradicted and state.status == "blocked" and not others:
+    lifts = state.status == "blocked" and state.code != IMPORTED  # to drive it here is another decision
+    if effect.contradicted and lifts and not others:
         entries.append(e.Retried(at=now, by=message.by, why=f"{effect.path} was looked into: {message.why}"))
     return entries
 

@@ -413,7 +413,12 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
                 )
     if entry.code == IMPORTED:
         # Where it came from, the run may have gone on: what was said and granted there was used there, or is void here.
+        # An approval that let an attempt start which came to nothing may have let the next one start there.
         s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
+        s.generation += 1
+        for effect in s.effects():
+            if effect.outcome == "failed" and not effect.final:
+                effect.approval = None
         s.ledger.close()
 
 

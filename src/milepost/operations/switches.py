@@ -91,4 +91,4 @@ async def history_of(store: Store) -> list[Entry]:
     except UnknownRun:
         return []  # nothing was ever written there
     verify(SYSTEM, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
-    return [decode(one.body) for one in stored]
+    return [decode(one.plain) for one in stored]

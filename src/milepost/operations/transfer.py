@@ -12,10 +12,11 @@ Nothing of a bundle is believed before its signature is an operator's who may `e
 verifies from the genesis of the store that it was begun in. What stands beside the entries is believed as far as
 the signature is.
 
-Nothing resurrects. A run that had not ended comes in blocked, `imported`: an entry behind its history says so, voids
-approvals that were not used, and closes its budget, because where it came from it may have gone on, and used them. What
-it claimed stays claimed. What was in flight is unknown. Messages that wait in an inbox are not part of a run's record
-yet, and stay behind. The same bundle twice is nothing new; another chain under the same id is refused.
+Nothing resurrects. A run that had not ended, or that failed and may be tried again, comes in blocked, `imported`: an
+entry behind its history says so, voids approvals, and closes its budget, because where it came from it may have gone
+on, and used them. What it claimed stays claimed. What was in flight is unknown. Messages that wait in an inbox are not
+part of a run's record yet, and stay behind. The same bundle twice is nothing new; another chain under the same id is
+refused.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 FORMAT = "milepost.bundle.1"
 PRIVATE_MODE = 0o600
-ENDED = frozenset({"done", "failed", "cancelled", "killed"})
+OVER = frozenset({"done", "cancelled", "killed"})  # one that failed is not: `retry` lets it go on
 Write = Callable[[Any], Awaitable[Any]]
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -325,12 +326,12 @@ def _taking(store: Store, copy: RunCopy, bundle: Bundle, now: int, by: str) -> T
     copy.epoch, copy.segment, copy.boundary = state.epoch, state.segment, boundary
     copy.row = {**copy.row, "status": state.status}
     void = {id_ for id_, one in state.approvals.items() if one.verdict not in {"used", "denied"}}
-    if state.status not in ENDED:
+    if state.status not in OVER:
         copy.approvals = [{**row, "verdict": "void"} if row["id"] in void else row for row in copy.approvals]
     ask = f"milepost resume {copy.run_id[:8]}"
     why = f"imported from store {bundle.store[:8]}: drive it here only if nothing drives it there any more"
     stop = None
-    if state.status not in ENDED:
+    if state.status not in OVER:
         in_flight = tuple(effect.path for effect in state.effects() if effect.outcome == "started")
         stopped = e.RunStopped(
             at=now, status="blocked", code=IMPORTED, why=why, by=by, epoch=state.epoch + 1, unknown=in_flight

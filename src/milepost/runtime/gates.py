@@ -16,7 +16,7 @@ import msgspec
 
 from milepost.core import entries as e
 from milepost.core.approval import approval_id
-from milepost.core.authority import missing_scopes
+from milepost.core.authority import expired, missing_scopes
 from milepost.core.chain import step_key
 from milepost.core.decide import move_for
 from milepost.core.duration import parse_ms
@@ -102,7 +102,7 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
     missing = missing_scopes(held, tool.scopes, now) if tool.scopes else ()
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
-    if held.expires_at is not None and now >= held.expires_at:
+    if expired(held, now):
         ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
         return Waiting("authority", None, ask)
     step.verdict = verdict = ruling.verdict_on(session, step)
@@ -192,7 +192,8 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
     state = session.state
     effect = state.steps.get(step)
     reserved = step in state.ledger.reserved
-    spent = dict(state.ledger.spent) if reserved else {}
+    lost_read = reserved and type(effect) is Effect and effect.effect == "read" and effect.outcome == "unknown"
+    booked = state.ledger.reserved[step] if lost_read else {}  # by the `started`, in full
     if type(effect) is not Effect:
 
         def forget() -> None:
@@ -204,17 +205,20 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
 
         return forget
     outcome, retry_at, approval = effect.outcome, effect.retry_at, effect.approval
+    doubt = effect.doubt
+    known = (doubt.absences, doubt.asks, doubt.person, doubt.ask_at)
 
     def restore() -> None:
         effect.doubt.attempts.pop()
         effect.outcome, effect.retry_at = outcome, retry_at
+        doubt.absences, doubt.asks, doubt.person, doubt.ask_at = known
         if approval is None and effect.approval is not None:
             state.approvals[effect.approval].verdict = "approved"
             effect.approval = None
-        if reserved:
-            state.ledger.spent = spent
-        else:
+        if not reserved:
             state.ledger.release(step)
+        spent = state.ledger.spent  # what other effects have spent meanwhile stays spent
+        spent.update({unit: spent[unit] - amount for unit, amount in booked.items() if amount})
 
     return restore
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
-from milepost.core.authority import missing_scopes
+from milepost.core.authority import expired, missing_scopes
 from milepost.core.decide import may_act, move_for
 from milepost.core.inbox import blocked
 from milepost.core.outcome import Ask, Move, Person, ProvenAbsent, Resend, ask_delay_ms
@@ -65,6 +65,8 @@ def settle_due(session: Session) -> None:
     for effect in doubtful:
         move = move_for(effect, world)
         if may_act(effect, move):
+            if isinstance(move, Ask | Resend) and waits.halted(session, effect.step):
+                continue
             later = session.polls.get(effect.step, 0) > world.now or ruling.held_back(session, effect.step) is not None
             if later and isinstance(move, Resend):
                 continue
@@ -97,6 +99,8 @@ async def _act(session: Session, effect: Effect, move: Move) -> bool:
     """Do what is allowed now; return whether to look again at once."""
     now = session.engine.clock.now()
     match move:
+        case Ask() | Resend() if waits.halted(session, effect.step):
+            return False
         case Ask():
             await _ask(session, effect)
             return True
@@ -143,6 +147,9 @@ async def _resend(session: Session, effect: Effect) -> bool:
     authority = session.state.held(session.about.authority)
     if missing_scopes(authority, asking.tool.scopes, now):
         session.put(e.PersonNeeded(at=now, step=effect.step, why="a resend needs scopes that the run no longer holds"))
+        return False
+    if expired(authority, now):
+        session.put(e.PersonNeeded(at=now, step=effect.step, why="the authority to send it again has expired"))
         return False
     if not ruling.may_send_again(session, asking, effect):
         return False

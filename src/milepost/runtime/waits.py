@@ -181,6 +181,17 @@ async def wait_halt(branch: Branch, step: ToolStep) -> None:
     await _rest(branch, step, Waiting("switch", None, "milepost stop --lift --why …"), due)
 
 
+def halted(session: Session, step: str) -> bool:
+    """Say whether the stop file stands against settling an effect, which would send something; then note that."""
+    if session.engine.halted:
+        session.polls[step] = session.engine.clock.now() + HALT_POLL_MS
+        session.stopped[step] = Awaited(HALT)
+        return True
+    if step in session.stopped and session.stopped[step].scope == HALT:
+        no_more(session, step)
+    return False
+
+
 async def _rest(branch: Branch, step: ToolStep, waiting: Waiting, due: int) -> None:
     session = branch.session
     awaited = session.stopped[step.id]

@@ -1,7 +1,8 @@
 """The codec of payloads: AES-256-GCM over every value that is stored, bound to its run and its place in it.
 
 What is encrypted: whole journal entries, chunks (state, large values), messages, events, the arguments of an approval,
-the result and the argument digest of a business identity, and the texts of errors beside a run, an effect or a switch.
+the result and the argument digest of a business identity, and the texts of errors beside a run, an effect or a switch,
+what a run asks of a person among them: it says why a tool is held.
 What stays readable, because it is searched, joined or shown without a key: ids, workflow names, versions, start keys,
 principals, tenants, tags, step paths, tool names, outcomes, statuses, moments, tombstones, workers. A start key, a tag
 or a principal must therefore hold nothing secret. Names that would be the hash of a content (chunks) and business

@@ -7,6 +7,7 @@ beside them is replaced here, in a copy of the operation: what the caller holds 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from milepost.errors import Refused
@@ -127,12 +128,11 @@ def _append(cipher: Cipher, append: Append) -> Append:
         posts=[_post(cipher, post) for post in append.posts],
         approvals=[_with(row, args=cipher.seal(run_id, f"approval {row.id}", row.args)) for row in append.approvals],
         once_settled=[_settled(cipher, one) for one in append.once_settled],
-        waits=[_with(one, scope=_scope(cipher, one.scope)) for one in append.waits],
+        waits=[replace(one, scope=_scope(cipher, one.scope)) for one in append.waits],
     )
     if status is not None:
-        hidden.status = Status(
-            status.status, status.at, status.reason, status.until, status.ask, _text(cipher, run_id, "why", status.why)
-        )
+        ask, why = _text(cipher, run_id, "ask", status.ask), _text(cipher, run_id, "why", status.why)
+        hidden.status = Status(status.status, status.at, status.reason, status.until, ask, why)
     if once is not None:
         identity = cipher.identity(once.tenant, once.tool, once.value)
         hidden.once = Once(once.tenant, once.tool, identity, once.step, cipher.seal_text("", identity, once.digest))
@@ -206,7 +206,7 @@ def once_row(cipher: Cipher | None, identity: str, row: OnceRow) -> OnceRow:
 
 def run_row(cipher: Cipher | None, row: RunRow) -> RunRow:
     """Return a run's row, readable."""
-    row.why = shown(cipher, row.id, "why", row.why)
+    row.ask, row.why = shown(cipher, row.id, "ask", row.ask), shown(cipher, row.id, "why", row.why)
     return row
 
 

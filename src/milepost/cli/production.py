@@ -1,0 +1,38 @@
+"""What `doctor --production` reports, and a worker with `--production` demands: nothing is left to chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from milepost.cli.opening import now_ms, opened, wait_for
+from milepost.cli.settings import Settings
+from milepost.cli.tools import declared_by
+from milepost.definitions.rules import PolicyFile, in_force
+from milepost.operations.readiness import NotReady, Setup, Unready, unready
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from milepost.stores.api import Store
+
+
+def reasons(settings: Settings, store: Store, *, seal: Path | None = None, trust: Path | None = None) -> list[Unready]:
+    """Return why the App should not act in production yet; what an option says goes before what the App says."""
+    app = settings.app
+    path = settings.named_policy or app.policy
+    setup = Setup(
+        tools=tuple(tool for tool, _ in declared_by(app)),
+        policy=None if path is None else in_force(PolicyFile(path)).error,
+        sealed=(seal or app.seal) is not None,
+        signed=(trust or app.trust) is not None,
+        own_secrets=app.own_secrets,
+    )
+    return unready(setup, wait_for(store.checks(now_ms())))
+
+
+def demand(settings: Settings, *, seal: Path | None, trust: Path | None) -> None:
+    """Raise NotReady, with every reason, where the App is not ready for production."""
+    with opened(settings.url) as store:
+        found = reasons(settings, store, seal=seal, trust=trust)
+    if found:
+        raise NotReady(found)
