@@ -291,3 +291,11 @@ def test_a_run_that_stops_keeps_only_what_may_have_been_spent(status: str) -> No
     state.apply(e.RunStopped(at=1, status=status, code=status, why="x"))
 
     assert state.ledger.reserved == {":1": say.usd(1)}
+
+
+def test_a_ledger_that_is_closed_keeps_what_may_have_been_spent_and_grants_nothing() -> None:
+    ledger = Ledger(granted=say.usd(9), spent=say.usd(1), reserved={":0": say.usd(2)})
+
+    ledger.close()
+
+    assert (ledger.granted, ledger.left("usd")) == (say.usd(3), Decimal(0))
