@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None, *, faults: Sequence[Fault] = FA
     chosen = [fault for fault in faults if options.only is None or fault.number in options.only]
     if not chosen:
         parser.error(f"there are {', '.join(str(fault.number) for fault in faults)}")
+    if options.write and options.only is not None:
+        parser.error("--write is for the whole scoreboard: leave --only out")
     share = min(1.0, options.budget / BUDGET_S)
     tries = {fault.number: options.tries or max(1, round(fault.tries * share)) for fault in chosen}
     began = time.monotonic()

@@ -46,6 +46,7 @@ class Desk:
             lease=setup.lease,
             policy=setup.policy or None,
             seal=setup.seal or None,
+            trust=setup.trust or None,
         )
 
 

@@ -43,7 +43,8 @@ HAS_NOTES = "SELECT 1 FROM sqlite_schema WHERE name = 'notes'"
 class Try:
     """What one try came to.
 
-    `problems` is empty where all held that must hold; `slow` says that one of them is a wait that took too long.
+    `problems` is empty where all held that must hold; `slow` says that one of them is a wait that took too long, and
+    `wrong` that one of them is what the ledgers and the journal say against each other, which no waiting excuses.
     `points` counts the kill points and states that were truly met; `asked` the effects that a person had to settle,
     without `cut`: the irreversible calls that were in flight when their process died or lost its run, which are a
     person's by declaration. `gap` counts what no check without a seal can see.
@@ -51,10 +52,19 @@ class Try:
 
     problems: list[str] = field(default_factory=list)
     slow: bool = False
+    wrong: bool = False
     points: int = 0
     asked: int = 0
     cut: int = 0
     gap: int = 0
+
+    def take(self, beside: Try) -> None:
+        """Take over what came of another stage of this try."""
+        self.problems += beside.problems
+        self.slow |= beside.slow
+        self.wrong |= beside.wrong
+        self.asked += beside.asked
+        self.cut += beside.cut
 
     def must(self, held: object, what: str) -> bool:
         """Note a problem unless something held; return whether it did."""
@@ -272,6 +282,7 @@ class Stage:
     def judge(self, when: str) -> None:
         """Note whatever must never be as a problem."""
         for violation in self.violations():
+            self.result.wrong = True
             self.result.problems.append(f"{when}: {violation}")
 
     # ------------------------------------------------------------ points, and waiting

@@ -38,6 +38,7 @@ class Setup(msgspec.Struct, frozen=True):
     clock: str = ""
     policy: str = ""
     seal: str = ""
+    trust: str = ""
 
     @property
     def outside(self) -> Account:

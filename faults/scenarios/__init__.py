@@ -1,6 +1,17 @@
 """One scenario for each fault of docs/FAULTS.md that concerns one machine."""
 
-from faults.scenarios import answers, authority, clocks, damage, disk, hostility, killing, outage, workers
+from faults.scenarios import (
+    answers,
+    approvals_attacked,
+    authority,
+    clocks,
+    damage,
+    disk,
+    hostility,
+    killing,
+    outage,
+    workers,
+)
 from faults.scoreboard import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -11,6 +22,7 @@ FAULTS: tuple[Fault, ...] = (
     *damage.FAULTS,
     *clocks.FAULTS,
     *authority.FAULTS,
+    *approvals_attacked.FAULTS,
     *outage.FAULTS,
     *hostility.FAULTS,
 )

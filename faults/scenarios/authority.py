@@ -2,13 +2,16 @@
 
 The policy is tightened between a SIGKILL and the next worker, in each way in which it can be: a rule denies by now, a
 rule asks, no rule allows any more, or the file is broken. Or the money is gone: others have spent a shared budget, or
-the run's own was lowered.
+the run's own was lowered. Or an approval is taken back that had been given, and that the dead worker may have used or
+not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
+import milepost as mp
 from faults.scenarios import baseline
 from faults.scoreboard import Fault
 from faults.stage import Stage, how, said
@@ -30,7 +33,7 @@ TIGHTER = {
 
 def less_authority(stage: Stage) -> None:
     """Play the leg that the seed means."""
-    legs: tuple[Callable[[Stage], None], ...] = (tightened_policy, spent_budget)
+    legs: tuple[Callable[[Stage], None], ...] = (tightened_policy, spent_budget, revoked_approval)
     legs[stage.seed % len(legs)](stage)
 
 
@@ -136,12 +139,40 @@ def balanced(stage: Stage, when: str) -> None:
         stage.result.problems.append(f"{when}: {differs}")
 
 
+def revoked_approval(stage: Stage) -> None:
+    """Approve a call, kill the worker anywhere in it, take the approval back, and go on."""
+    tool = baseline.chosen(stage, list(ONE_CALL))
+    among = baseline.points(stage, "one", tool)
+    hold(stage, TIGHTER["asks"])
+    stage.result.must(how(stage.work("one", tool)) == "person", "nobody was asked")
+    (asked,) = stage.ask(lambda store: store.approvals("", "asked"))
+    stage.client(lambda app: app.approve(asked.id, by="ann"))
+    killed = stage.killed(stage.chance.choice(among), "one", tool)
+    begun = stage.count(e.EffectStarted)
+
+    async def take_back(app: mp.App) -> None:
+        with suppress(mp.UnknownApproval):  # it was used
+            await app.deny(asked.id, by="bob", why="second thoughts")
+
+    stage.client(take_back)
+    stage.result.met(killed)
+    if begun:
+        stage.done("one", tool)
+    else:
+        ended = stage.work("one", tool)
+        denied = how(ended) == "run_failed" and "denied by bob: second thoughts" in str(said(ended)["why"])
+        stage.result.must(denied, f"after the approval was taken back: {said(ended)}")
+        stage.result.must(not stage.count(e.EffectStarted), "it was sent after the approval was taken back")
+    stage.judge("after the approval was taken back")
+
+
 FAULTS = (
     Fault(
         21,
         "authority that became less while the worker was dead",
         "strace: SIGKILL at any call of one effect, each class in turn; then a policy that denies, asks, names "
-        "nothing, or is broken; or a budget that others have spent, or that was lowered",
+        "nothing, or is broken; or a budget that others have spent, or that was lowered; or an approval that is taken "
+        "back",
         "nothing starts and nothing is sent again under it; the run says which rule or file, and goes on once it may",
         less_authority,
         tries=56,

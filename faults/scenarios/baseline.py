@@ -21,8 +21,11 @@ def points(stage: Stage, flow: str, tool: str = "", calls: tuple[str, ...] = (*W
     with _turn:
         if (flow, tool, calls) not in _known:
             beside = stage.beside("counted")
-            _known[flow, tool, calls] = beside.points(calls, flow, tool)
-            stage.result.problems += beside.result.problems
+            found = beside.points(calls, flow, tool)
+            stage.result.take(beside.result)
+            if beside.result.problems:  # the next try measures again
+                return found
+            _known[flow, tool, calls] = found
         return _known[flow, tool, calls]
 
 

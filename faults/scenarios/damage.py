@@ -71,14 +71,17 @@ def changed_behind_its_back(stage: Stage) -> None:
         return
     ended = stage.finish("twenty")
     broken = stage.violations()
+    right = how(ended) == "done" and said(ended)["result"] == TWENTY and once_each(stage)
     if gap:
-        stage.result.gap += bool(broken)
+        stage.result.gap += bool(broken) or not right
         others = [violation for violation in broken if violation.rule not in OF_THE_GAP]
         stage.result.must(not others, f"{what}: {others[:2]}")
+        # What it takes for refused had been done by the run that it has forgotten: so it may fail, and never break.
+        fine = noticed(ended) or how(ended) in {"done", "person", "run_failed"}
+        stage.result.must(fine, f"{what}, and it ended with {how(ended)}")
         return
     # What is not noticed lies where recovery does not look: in free space, or in the history of segments that ended.
     # Then the run must be as if nothing had been, and `milepost verify` must see what there is to be seen.
-    right = how(ended) == "done" and said(ended)["result"] == TWENTY and once_each(stage)
     stage.result.must(right, f"{what}, not noticed, and it ended with {how(ended)}: {broken[:2]}")
     seen = not broken or any(violation.rule == "damaged" for violation in broken)
     stage.result.must(seen, f"{what}, not noticed, not even by verify: {broken[:2]}")

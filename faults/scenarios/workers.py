@@ -117,9 +117,7 @@ def share(stage: Stage) -> None:
     names = Counter(line.name for line in beside.outside.lines())
     beside.result.must(set(names.values()) == {1} and len(names) == SHARED_RUNS, f"applied {names}")
     stage.result.points += sum(isinstance(entry, e.Claimed) for entry in beside.all_entries())
-    stage.result.problems += beside.result.problems
-    stage.result.cut += beside.result.cut
-    stage.result.asked += beside.result.asked
+    stage.result.take(beside.result)
     beside.close()
 
 

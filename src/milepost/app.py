@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from milepost.core.approval import TTL_MS
 from milepost.core.authority import Authority
 from milepost.core.breaker import Breaker
 from milepost.core.budget import amounts
@@ -36,6 +37,7 @@ from milepost.errors import (
 )
 from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
+from milepost.operations.signatures import TrustedOperators
 from milepost.operations.verbs import Operator
 from milepost.runtime import driver, rewinding, ruling, starting
 from milepost.runtime.attached import attach, detach
@@ -79,10 +81,10 @@ class App:
     the one bridge for scripts. Raises InvalidDeclaration for workflows and tools that contradict each other.
 
     `policy` is a file of rules, read again whenever it changes; without one, scopes, `approval=` and budgets decide.
-
     With `seal`, the file that `milepost seal` wrote, nothing is driven before the store was compared with it: entering
     raises RolledBack or SealBroken where the store is an older copy or was changed. `trust` names the operators whose
-    signatures count. With `encryption`, a key file, every value is encrypted from the first write on (extra `crypto`).
+    signatures count: an approval then counts only with one. `approval_ttl` is how long a request for one holds where no
+    rule says it. With `encryption`, a key file, every value is encrypted from the first write on (extra `crypto`).
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class App:
         policy: str | None = None,
         seal: str | Path | None = None,
         trust: str | Path | None = None,
+        approval_ttl: Duration = f"{TTL_MS}ms",
         encryption: str | Path | None = None,
         clock: Clock | None = None,
         lease: Duration = f"{LEASE_MS}ms",
@@ -104,6 +107,7 @@ class App:
         self.store = store
         self.seal = None if seal is None else Path(seal)
         self.trust = None if trust is None else Path(trust)
+        self._approval_ttl_ms = parse_ms(approval_ttl)
         self.encryption = None if encryption is None else Path(encryption)
         self._workflows = tuple(workflows)
         self._tools = tuple(tools)
@@ -208,6 +212,8 @@ class App:
             lease_ms=self._lease_ms,
             policy=None if self.policy is None else PolicyFile(self.policy),
             breaker=self._breaker,
+            operators=None if self.trust is None or not drives else TrustedOperators(self.trust),
+            approval_ttl_ms=self._approval_ttl_ms,
         )
         try:
             if drives:
@@ -430,13 +436,19 @@ class App:
         """Settle an unknown effect on a person's word. Raises UnknownRun, UnknownStep."""
         await self._operator().resolve(run_id, path, finding, by=by, why=why)
 
-    async def approve(self, approval_id: str, /, *, by: str) -> None:
-        """Approve exactly one effect, once. Raises UnknownApproval."""
-        await self._operator().approve(approval_id, by=by)
+    async def approve(
+        self, approval_id: str, /, *, by: str = "", digest: str | None = None, key: str | Path | None = None
+    ) -> None:
+        """Approve exactly one effect, once, before it expires. Raises UnknownApproval.
 
-    async def deny(self, approval_id: str, /, *, by: str, why: str) -> None:
-        """Deny exactly one effect. Raises UnknownApproval."""
-        await self._operator().deny(approval_id, by=by, why=why)
+        `digest`, or its beginning, is that of the arguments that were shown: others raise DigestDiffers. With `key`, a
+        private key's file, the answer is signed in its name. Raises KeyRefused.
+        """
+        await self._operator().approve(approval_id, by=by, digest=digest, signer=_signer(key))
+
+    async def deny(self, approval_id: str, /, *, by: str = "", why: str, key: str | Path | None = None) -> None:
+        """Deny one effect, also one that was approved and has not started. Raises UnknownApproval, KeyRefused."""
+        await self._operator().deny(approval_id, by=by, why=why, signer=_signer(key))
 
     async def retry(self, run_id: str, /, *, by: str, why: str = "") -> None:
         """Re-enter the failed segment of a run, keeping its finished steps. Raises UnknownRun, WrongStatus."""
@@ -529,6 +541,10 @@ def _check_tool(tool: Tool[..., Any]) -> None:
     if tool.effect == "queryable" and tool.reconciler is None:
         why = f"tool {tool.name} is queryable but has no reconciler: declare one with @{tool.name}.reconcile"
         raise InvalidDeclaration(why)
+
+
+def _signer(key: str | Path | None) -> keys.Signer | None:
+    return None if key is None else keys.read_private(Path(key))
 
 
 def _amounts(budget: Cost | None) -> dict[str, Decimal]:

@@ -356,7 +356,7 @@ class UnknownApproval(MilepostError):
     code = "unknown_approval"
 
     def __init__(self, asked: str, why: str) -> None:
-        super().__init__(f"approval {asked}: {why}. See what waits with: milepost runs --needs-you")
+        super().__init__(f"approval {asked}: {why}. See what waits with: milepost approvals")
         self.asked = asked
 
 

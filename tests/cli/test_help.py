@@ -16,9 +16,10 @@ HEAVY = ["apsw", "msgspec", "asyncio", "rich", "sqlite3", "milepost.app", "milep
 
 # fmt: off
 NAMES = {
-    "init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approve", "deny", "grant",
-    "send", "cancel", "kill", "retry", "resume", "rewind", "fork", "check", "tools", "diff", "verify", "doctor",
-    "policy", "keys", "seal", "export", "import", "prune", "freeze", "thaw", "stop", "switches", "revoke", "budget",
+    "init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approvals", "approve", "deny",
+    "grant", "send", "cancel", "kill", "retry", "resume", "rewind", "fork", "check", "tools", "diff", "verify",
+    "doctor", "policy", "keys", "seal", "export", "import", "prune", "freeze", "thaw", "stop", "switches", "revoke",
+    "budget",
 }
 # fmt: on
 

@@ -130,7 +130,7 @@ def test_a_verb_that_waits_ends_when_a_worker_has_acted(shop: Shop) -> None:
     [approval] = shop.read("show", run)["approvals"]
 
     with driven(shop):
-        told = shop.read("approve", approval["approval"], "--wait", "--timeout", "30s")
+        told = shop.read("approve", approval["approval"], "--by", "ann", "--wait", "--timeout", "30s")
 
     assert (told["status"], told["undelivered"]) == ("done", 0)
     assert shop.ledger() == ["mail bob"]

@@ -108,6 +108,8 @@ def test_a_stopped_worker_is_killed_and_started_again(floor: Shop) -> None:
     """Requirement 66. SIGSTOP leaves it its locks and its lease, and nobody else can help."""
     worker = floor.worker("--frozen", "1s")
     process = child_of(worker.pid)
+    first = floor.start("buy", "zero")
+    eventually(lambda: floor.status(first) == "done", saying="it lives")
 
     os.kill(process, signal.SIGSTOP)
 

@@ -103,7 +103,7 @@ def test_an_approval_that_was_given_before_the_export_is_not_given_after_the_imp
     keyed.drive()
     [asked] = keyed.read("show", run)["approvals"]
     approval = asked["approval"]
-    keyed.ok("approve", approval)
+    keyed.ok("approve", approval, "--by", "bob")
     _journal_the_answer(keyed)
     export(keyed, run)
     keyed.drive()

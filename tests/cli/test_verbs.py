@@ -46,9 +46,12 @@ def test_an_approval_is_given_once_and_only_where_one_is_asked(shop: Shop) -> No
     run = shop.start("mailing", "bob")
     shop.drive()
     approval = approval_of(shop, run)
-    shop.ok("approve", approval)
+    shop.ok("approve", approval, "--by", "ann")
 
-    assert shop.refused("approve", approval) == (3, "unknown_approval")
+    assert shop.refused("approve", approval, "--by", "ann") == (3, "unknown_approval")
+    shop.drive()
+    assert shop.ledger() == ["mail bob"]
+    assert shop.refused("approve", approval, "--by", "bob") == (3, "unknown_approval")
     assert shop.refused("deny", approval, "--why", "too late") == (3, "unknown_approval")
     for asked in ("ap-ffffff", "*", "", "ap-?"):
         assert shop.refused("approve", asked) == (3, "unknown_approval")
@@ -187,7 +190,7 @@ def test_a_cancelled_run_starts_nothing_more(shop: Shop) -> None:
     shop.drive()
 
     shop.ok("cancel", run[:8], "--why", "not needed", "--by", "ann")
-    shop.ok("approve", approval_of(shop, run))
+    shop.ok("approve", approval_of(shop, run), "--by", "ann")
     shop.drive()
 
     assert shop.status(run) == "cancelled"
@@ -207,7 +210,7 @@ def test_a_killed_run_is_stopped_with_its_descendants_although_no_worker_runs(sh
 
     assert told == {"verb": "kill", "run": parent, "unknown": []}
     assert [shop.status(run) for run in (parent, child)] == ["killed", "killed"]
-    shop.milepost("approve", approval)
+    shop.milepost("approve", approval, "--by", "ann")
     shop.drive()
     assert shop.ledger() == []
     stopped = shop.read("journal", parent)[-1]
@@ -277,7 +280,7 @@ def test_the_verbs_need_the_store_alone(shop: Shop, monkeypatch: pytest.MonkeyPa
     (shop.folder / "shop.py").write_text("raise SystemError('the code is gone')")
 
     for command in (
-        ["approve", approval_id(shop, run)],
+        ["approve", approval_id(shop, run), "--by", "ann"],
         ["grant", run, "scope"],
         ["send", run, "go", "1"],
         ["cancel", run],

@@ -131,8 +131,9 @@ def test_an_approval_that_is_given_lets_the_effect_start() -> None:
 
     entries = settle(state, m.Answer(at=99, by="ann", approval="ap-1", approved=True))
 
-    assert entries == [e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann")]
-    assert state.approvals["ap-1"].permits("1", "d1")
+    assert entries == [e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann", said_at=99)]
+    approval = state.approvals["ap-1"]
+    assert approval.permits(approval.binding, NOW)
 
 
 def test_a_denial_fails_the_effect_for_good_and_says_who_denied() -> None:
@@ -143,14 +144,15 @@ def test_a_denial_fails_the_effect_for_good_and_says_who_denied() -> None:
     effect = say.effect(state)
     assert (effect.outcome, effect.final, effect.reason) == ("failed", True, "denied")
     assert effect.why == "denied by ann: too much"
-    assert not state.approvals["ap-1"].permits("1", "d1")
+    approval = state.approvals["ap-1"]
+    assert not approval.permits(approval.binding, NOW)
 
 
 def test_an_approval_is_answered_once() -> None:
     state = say.run(say.planned(), ASKED)
     settle(state, m.Answer(at=99, by="ann", approval="ap-1", approved=True))
 
-    assert "approved already" in refusal(state, m.Answer(at=99, by="bob", approval="ap-1", approved=False))
+    assert "approved already" in refusal(state, m.Answer(at=99, by="bob", approval="ap-1", approved=True))
 
 
 def test_an_approval_that_was_not_asked_cannot_be_answered() -> None:

@@ -1,5 +1,7 @@
 """A worker that lost its run still says what it saw; the owner journals it, and it may settle what is unknown."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -222,3 +224,58 @@ def test_late_evidence_settles_an_effect_of_a_run_that_ended_for_good() -> None:
     settle(state, evidence("not_sent"))
 
     assert (say.effect(state).outcome, say.effect(state).final, state.status) == ("failed", True, "killed")
+
+
+# ---------------------------------------------------------------- of an effect that was given up, and made anew
+
+
+def entered_again(*more: e.Entry) -> RunState:
+    """Return a run whose effect (key k1) is proven absent for good, and whose segment was entered again."""
+    gone = say.failed(final=True, reason="absent")
+    return say.run(say.started(), say.lost(quiet_at=20), gone, e.Retried(at=30, by="ann", why="again"), *more)
+
+
+def anew(*more: e.Entry) -> RunState:
+    """Return the same, where the segment has made another effect (key k2) at its step since."""
+    plan = msgspec.structs.replace(say.planned(40), key="k2")
+    return entered_again(say.started(40, plan=plan), say.lost(at=50), *more)
+
+
+def of(key: str) -> m.Evidence:
+    return msgspec.structs.replace(evidence("returned"), key=key)
+
+
+@pytest.mark.parametrize("again", [entered_again, anew])
+def test_success_of_an_effect_that_was_given_up_contradicts_it_and_confirms_no_other(
+    again: Callable[[], RunState],
+) -> None:
+    """Requirement 51. The new effect has another key: what is known of the old one says nothing about it."""
+    state = again()
+
+    assert settle(state, of("k1")) == [e.Contradicted, e.RunStopped]
+    assert state.code == "contradicted"
+    assert [effect.outcome for effect in state.effects()] == (["unknown"] if state.steps else [])
+
+
+def test_success_of_the_new_effect_is_its_own() -> None:
+    state = anew()
+
+    assert settle(state, of("k2")) == [e.EffectConfirmed]
+    assert say.effect(state).key == "k2"
+
+
+def test_behind_the_next_boundary_the_key_tells_the_two_apart() -> None:
+    """Requirement 51. Else what is known to have happened would block the run when it is told once more."""
+    marker = e.Marker(say.PATH, "failed", "d1", say.NULL, "k1")
+    state = say.run(e.Checkpointed(at=60, boundary=say.boundary(visit=1, segment="mail", finished=(marker,))))
+
+    assert settle(state, of("k2")) == [e.MessageRefused]
+    assert settle(state, of("k1")) == [e.Contradicted, e.RunStopped]
+
+
+def test_a_rewind_keeps_what_was_given_up_before_it() -> None:
+    asked = e.RewindAsked(at=60, to=0, by="ann", why="x", boundary=say.boundary(), undo=())
+    state = entered_again(asked)
+
+    assert [marker.key for marker in state.finished] == ["k1"]
+    assert settle(state, of("k1")) == [e.Contradicted, e.RunStopped]

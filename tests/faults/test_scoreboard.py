@@ -18,7 +18,7 @@ from milepost.testing.world import Rules, Toxic
 from tests.tidy.repository import text
 
 SEED = 2_026
-OF_ONE_MACHINE = {*range(1, 14), *range(16, 22), 23, 24, 25}
+OF_ONE_MACHINE = {*range(1, 14), *range(16, 26)}
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,34 @@ def test_a_try_that_only_ran_out_of_time_is_made_once_more_and_said(capsys: pyte
     assert main(["--tries", "1", "--seed", "8"], faults=[planted(stands_still)]) == 0
     assert tries == [8, 8]
     assert "1 tries ran out of time and held when they were made again" in capsys.readouterr().out
+
+
+def test_what_was_lost_while_time_ran_out_is_not_tried_again_until_it_holds() -> None:
+    tries: list[int] = []
+
+    def slow_and_careless(stage: Stage) -> None:
+        tries.append(stage.seed)
+        if len(tries) == 1:
+            careless(stage)
+        stage.result.met("came")
+        stage.until(lambda: len(tries) > 1, "it goes on", within_s=0)
+
+    (row,) = run([planted(slow_and_careless)], {5: 1}, seed=8, until=time.monotonic() + 60)
+
+    assert tries == [8]
+    assert row.verdict == "lost"
+    assert any("repeated" in problem for problem in row.failures[0].problems)
+
+
+def test_a_part_of_the_scoreboard_does_not_replace_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\nold\n{END}\n")
+
+    with pytest.raises(SystemExit):
+        main(["--only", "5", "--write"], faults=[planted(careless)], page=page)
+
+    assert "leave --only out" in capsys.readouterr().err
+    assert "old" in page.read_text()
 
 
 def test_a_try_that_runs_out_of_time_twice_is_lost(capsys: pytest.CaptureFixture[str]) -> None:

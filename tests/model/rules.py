@@ -129,7 +129,7 @@ class Rules:
             raise Violation("an effect that was never applied is recorded as confirmed")
         if effect.approval is not None and effect.attempt:
             approval = row.record.state.approvals[effect.approval]
-            if approval.permits(effect.version, effect.digest):
+            if approval.permits(approval.binding, row.record.state.seq):
                 raise Violation("an approval that was used would be good for another effect")
 
     def _done(self, state: State, row: Row, applied: Counter[str]) -> None:

@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable
 from urllib.parse import quote
 
+import pydantic
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, status_of
+from tests.runtime.stage import Stage, parked, status_of
 
 CANARY = "canary/4f7c+91=zz9"
 FORMS = (
@@ -171,3 +172,29 @@ async def test_a_secret_is_known_from_the_moment_it_is_read_also_in_a_thread(
     async with stage.app(threaded, secrets=provide) as app:
         error = await _end(await app.start(threaded))
     _quiet(stage, caplog, error)
+
+
+async def test_a_result_that_cannot_be_stored_leaks_nothing_when_it_says_why(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Receipt(pydantic.BaseModel):
+        token: str
+
+        @pydantic.field_serializer("token")
+        def _never(self, value: str) -> str:
+            raise ValueError(leak(value))
+
+    @mp.tool
+    async def pay(call: mp.Call) -> Receipt:
+        return Receipt(token=call.secret("bank"))
+
+    @mp.workflow(version="1", name="receipts", tools=[pay])
+    async def receipts(run: mp.Run) -> None:
+        await pay()
+
+    async with stage.app(receipts, secrets=provide) as app:
+        handle = await app.start(receipts)
+        await parked(handle, "unknown")
+        assert b"it returned what cannot be stored" in stage.bytes_on_disk()
+        assert b"[secret bank]" in stage.bytes_on_disk()
+    _quiet(stage, caplog)

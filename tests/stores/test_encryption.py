@@ -39,6 +39,9 @@ def stores(tmp_path: Path) -> EncryptedPlace:
     return EncryptedPlace(tmp_path / "store.db")
 
 
+class TestBreakers(conformance.Breakers): ...
+
+
 class TestChunks(conformance.Chunks): ...
 
 
@@ -67,6 +70,21 @@ class TestRefusals(conformance.Refusals): ...
 
 
 class TestSwitches(conformance.Switches): ...
+
+
+class TestTransactions(conformance.Transactions): ...
+
+
+class TestWaits(conformance.Waits): ...
+
+
+def test_no_part_of_the_suite_is_left_out() -> None:
+    run = {base for name, kind in globals().items() if name.startswith("Test") for base in kind.__bases__}
+
+    kept = {
+        conformance.Keeping
+    }  # it looks at the bytes as they are stored: tests/runtime/test_encrypted.py takes runs in
+    assert run | kept == {*conformance.ALL, conformance.Transactions}
 
 
 async def fill(subject: Subject) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from milepost.cli.printing import ago, iso, short
 
 if TYPE_CHECKING:
     from milepost.operations.inspection import EffectView
-    from milepost.stores.api import ApprovalRow, OpenEffect, RunRow
+    from milepost.stores.api import OpenEffect, RunRow
 
 
 def run_json(row: RunRow) -> dict[str, Any]:
@@ -53,20 +51,6 @@ def waits_for(row: RunRow) -> str:
 def named(row: RunRow) -> str:
     """Return the name of a run's workflow."""
     return "(attached)" if row.attached else row.workflow
-
-
-def approval_json(row: ApprovalRow) -> dict[str, Any]:
-    """Return an approval as JSON, with the arguments as they are stored."""
-    return {
-        "approval": row.id,
-        "run": row.run_id,
-        "path": row.path,
-        "tool": row.tool,
-        "args": msgspec.json.decode(row.args),
-        "asked_at": iso(row.asked_at),
-        "verdict": row.verdict,
-        "by": row.by,
-    }
 
 
 def effect_json(effect: EffectView) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import stat
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -16,13 +17,15 @@ import click
 from milepost.cli.code_asked import code_findings, explicit, held_up
 from milepost.cli.delivering import is_alive
 from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
+from milepost.cli.keys import standing
 from milepost.cli.opening import now_ms, opened, wait_for
 from milepost.cli.options import common, policy_option
 from milepost.cli.printing import plain, say, say_json, short, table
 from milepost.cli.production import reasons
 from milepost.cli.settings import Settings, place_of
 from milepost.definitions.rules import PolicyFile, in_force
-from milepost.errors import StoreError
+from milepost.errors import MilepostError, StoreError
+from milepost.operations import keys
 from milepost.operations.inspection import Inspector
 from milepost.runtime import locks
 from milepost.stores import marks
@@ -48,21 +51,28 @@ class Found:
 @click.command()
 @click.option("--production", is_flag=True, help="Report too what the App lacks for production.")
 @policy_option
+@click.option(
+    "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
+    help="The trust file; else the App's own.",
+)  # fmt: skip
 @common
-def doctor(policy: str | None, store: str | None, app: str | None, *, production: bool, as_json: bool) -> None:
+def doctor(
+    policy: str | None, trust: Path | None, store: str | None, app: str | None, *, production: bool, as_json: bool
+) -> None:
     """Check the SQLite library, the file, the clock, the disk, the policy, and what workers left behind.
 
     Changes nothing. Ends with code 1 where something is wrong. With --app typed out, the App's code is asked which
     waiting runs it would strand. With --production every reason why the App should not act in production is reported,
     each by a code that does not change.
     """
-    settings = Settings(store, app, policy)
+    settings = Settings(store, app, policy, trust)
     url = settings.url
     try:
         with opened(url) as store_:
             findings = wait_for(examine(store_))
             lacking = reasons(settings, store_) if production else []
         findings += _policy(settings)
+        findings += _answers(settings)
         findings += [Found(*one) for one in code_findings(settings)]
         findings += [Found(f"{one.code} {one.about}".strip(), "wrong", one.why, one.todo) for one in lacking]
         code = FOUND_DAMAGE if any(one.state == "wrong" for one in findings) else OK
@@ -87,6 +97,26 @@ def _policy(settings: Settings) -> list[Found]:
     path = named if named is not None else settings.app.policy
     told = in_force(None if path is None else PolicyFile(path))
     return [Found("policy", "wrong" if told.error else "ok", str(told), f"milepost policy check {path}")]
+
+
+def _answers(settings: Settings) -> list[Found]:
+    """Return whether approvals are signed; nothing where no file is named and no App was typed out."""
+    named = settings.named_trust
+    if named is None and not explicit():
+        return []
+    path = named if named is not None else settings.app.trust
+    if path is None:
+        found = "answers are not signed: whoever can write to the store can approve"
+        return [Found("approvals", "note", found, "milepost keys new NAME, then milepost worker --trust FILE")]
+    try:
+        trusted = keys.load(path).operators.values()
+    except MilepostError as error:
+        return [Found("approvals", "wrong", error.code, str(error))]
+    may = sorted(one.name for one in trusted if "approve" in one.may and standing(one) == "ok")
+    if not may:
+        todo = f"milepost keys trust NAME.pub --may approve --trust {path}"
+        return [Found("approvals", "wrong", f"{path} trusts nobody to approve: nothing can be approved", todo)]
+    return [Found("approvals", "ok", f"signed, by {', '.join(may)}")]
 
 
 async def examine(store: Store) -> list[Found]:

@@ -43,8 +43,9 @@ OWN = {
     },
     "Decide": {
         "resolve": "milepost.cli.verbs:resolve",
-        "approve": "milepost.cli.verbs:approve",
-        "deny": "milepost.cli.verbs:deny",
+        "approvals": "milepost.cli.approvals:approvals",
+        "approve": "milepost.cli.approvals:approve",
+        "deny": "milepost.cli.approvals:deny",
         "grant": "milepost.cli.verbs:grant",
         "revoke": "milepost.cli.revoke:revoke",
         "budget": "milepost.cli.budget:budget",

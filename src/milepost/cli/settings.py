@@ -2,7 +2,8 @@
 
 The first that says anything wins: the option, then MILEPOST_STORE, MILEPOST_APP or MILEPOST_POLICY, then
 `[tool.milepost]` in the pyproject.toml of the current directory. Where nothing names a store, it is the App's own, else
-`milepost.db` in the current directory if it is there. A policy that is named takes the place of the App's own.
+`milepost.db` in the current directory if it is there. A policy or a trust file that is named takes the place of the
+App's own.
 """
 
 from __future__ import annotations
@@ -81,10 +82,13 @@ class BadSettings(MilepostError):
 class Settings:
     """What one command was told. Nothing is read or imported before it is asked for."""
 
-    def __init__(self, store: str | None = None, app: str | None = None, policy: str | None = None) -> None:
+    def __init__(
+        self, store: str | None = None, app: str | None = None, policy: str | None = None, trust: Path | None = None
+    ) -> None:
         self._store = store
         self._app = app
         self._policy = policy
+        self._trust = trust
 
     @cached_property
     def named_store(self) -> str | None:
@@ -103,6 +107,12 @@ class Settings:
         return self._policy or _configured("policy")
 
     @cached_property
+    def named_trust(self) -> Path | None:
+        """The trust file that was named, None where none was: then the App's own holds."""
+        named = self._trust or _configured("trust")
+        return None if named is None else Path(named)
+
+    @cached_property
     def app(self) -> App:
         """The App. Raises NoAppGiven, AppNotFound, BadSettings."""
         if self.named_app is None:
@@ -112,6 +122,8 @@ class Settings:
             app.store = self.named_store
         if self.named_policy is not None:
             app.policy = self.named_policy
+        if self.named_trust is not None:
+            app.trust = self.named_trust
         return app
 
     @cached_property

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from milepost.cli.approvals import approvals_json, say_approvals
 from milepost.cli.code_shown import checkpoints_json, code_json, say_checkpoints, say_code
-from milepost.cli.describing import approval_json, effect_json, named, resolve_command, run_json, waits_for
-from milepost.cli.opening import find_run, opened, wait_for
+from milepost.cli.describing import effect_json, named, resolve_command, run_json, waits_for
+from milepost.cli.opening import find_run, now_ms, opened, wait_for
 from milepost.cli.options import common
-from milepost.cli.printing import ago, compact, heading, iso, moment, plain, say, say_json, short, table
+from milepost.cli.printing import ago, compact, heading, iso, moment, plain, say, say_json, short
 from milepost.cli.settings import Settings
+from milepost.operations.approvals import attempts, shown
 from milepost.operations.checkpoints import checkpoints
 from milepost.operations.inspection import Inspector
 
 if TYPE_CHECKING:
+    from milepost.operations.approvals import Attempt, Shown
     from milepost.operations.checkpoints import Checkpoints
     from milepost.operations.inspection import EffectView, RunDetail
     from milepost.stores.api import Store
@@ -29,9 +32,9 @@ OUTSIDE = {"started", "unknown"}
 def show(run: str, store: str | None, app: str | None, *, as_json: bool) -> None:
     """Show one run: what is finished, what remains, what may have happened outside, and what to type."""
     with opened(Settings(store, app).url) as store_:
-        detail, made = wait_for(_read(store_, run))
+        detail, made, asked = wait_for(_read(store_, run))
     if as_json:
-        say_json({**_json(detail), "checkpoints": checkpoints_json(made)})
+        say_json({**_json(detail), **approvals_json(*asked), "checkpoints": checkpoints_json(made)})
         return
     _head(detail)
     say_code(detail)
@@ -39,14 +42,19 @@ def show(run: str, store: str | None, app: str | None, *, as_json: bool) -> None
     _remains(detail)
     _outside(detail)
     _limits(detail)
+    say_approvals(*asked)
     say_checkpoints(made)
     _made_with(detail)
     _to_do(detail)
 
 
-async def _read(store: Store, prefix: str) -> tuple[RunDetail, Checkpoints]:
+async def _read(store: Store, prefix: str) -> tuple[RunDetail, Checkpoints, tuple[list[Shown], list[Attempt]]]:
     run_id = await find_run(store, prefix)
-    return await Inspector(store).detail(run_id), await checkpoints(store, run_id)
+    inspector = Inspector(store)
+    detail = await inspector.detail(run_id)
+    asked = [await shown(inspector, row, now_ms()) for row in detail.approvals]
+    _, entries = await inspector.record(run_id)
+    return detail, await checkpoints(store, run_id), (asked, attempts(entries))
 
 
 def _json(detail: RunDetail) -> dict[str, Any]:
@@ -62,7 +70,6 @@ def _json(detail: RunDetail) -> dict[str, Any]:
         "pending": [{"what": one.what, "until": iso(one.until)} for one in detail.pending],
         "effects": [effect_json(effect) for effect in detail.effects],
         "unresolved": [effect.path for effect in detail.effects if effect.outcome in OUTSIDE],
-        "approvals": [approval_json(row) for row in detail.approvals],
         "authority": {
             "principal": authority.principal,
             "tenant": authority.tenant,
@@ -172,19 +179,6 @@ def _limits(detail: RunDetail) -> None:
             _field(unit, f"{granted} granted, {spent} spent, {reserved} reserved")
         for unit, amount in detail.overspent.items():
             _field("OVERSPENT", f"{amount} {unit} more than was reserved")
-    if detail.approvals:
-        heading("Approvals")
-        rows = [
-            (row.id, row.path, compact(row.args and _args(row.args), 80), row.verdict, row.by or "")
-            for row in detail.approvals
-        ]
-        table(("approval", "step", "arguments", "verdict", "by"), rows)
-
-
-def _args(stored: bytes) -> Any:
-    import msgspec
-
-    return msgspec.json.decode(stored)
 
 
 def _made_with(detail: RunDetail) -> None:

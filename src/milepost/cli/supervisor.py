@@ -39,6 +39,7 @@ from milepost.stores import marks
 log = logging.getLogger("milepost.cli")
 SOCKET = "MILEPOST_SUPERVISOR_FD"
 LOOK_S = 0.1
+FIRST_SIGN_S = 120.0  # an App may import a great deal before its worker lives
 LEAVE_S = 5.0  # what a worker has beyond its grace to give runs back and close the store
 RESTARTS_MOST = 5
 PAUSE_S = 1.0
@@ -198,8 +199,9 @@ class Supervisor:
                 return "a call of a run that was killed has not let go within the grace"
         else:
             watched.asked = None
-        if watched.heard is not None and not self._signals and now - watched.heard > self._frozen_s:
-            return f"no sign of life for {self._frozen_s:g} s"
+        allowed = self._frozen_s if watched.heard is not None else max(self._frozen_s, FIRST_SIGN_S)
+        if not self._signals and now - (watched.heard or watched.started) > allowed:
+            return f"no sign of life for {allowed:g} s"
         return ""
 
     def _pause(self, restarts: int) -> bool:

@@ -14,7 +14,6 @@ from milepost.cli.options import by_option, common, waiting
 from milepost.cli.printing import plain, say, say_json, short
 from milepost.cli.settings import Settings
 from milepost.definitions.call import Finding, did_not_happen, happened, rejected
-from milepost.errors import UnknownApproval
 
 if TYPE_CHECKING:
     from milepost.operations.verbs import Operator
@@ -73,49 +72,6 @@ def resolve(
         return f"Told run {short(run_id)} that {path} {SAID[finding.answer]}."
 
     _deliver(act, _run(run), "resolve", common_)
-
-
-def _approval(prefix: str) -> Callable[[Store], Awaitable[str]]:
-    async def find(store: Store) -> str:
-        # The store matches by pattern: what is typed must not be one.
-        found = await store.approvals(prefix) if prefix.replace("-", "").isalnum() else []
-        if len(found) != 1:
-            fits = f"several fit: {', '.join(row.id for row in found[:5])}" if found else "there is none"
-            raise UnknownApproval(prefix, fits)
-        return found[0].run_id
-
-    return find
-
-
-@click.command()
-@click.argument("approval")
-@by_option
-@waiting
-@common
-def approve(approval: str, by: str | None, **common_: Any) -> None:
-    """Let exactly one effect happen, once."""
-
-    async def act(verbs: Operator, _: str) -> str:
-        await verbs.approve(approval, by=options.user(by))
-        return f"Approved {approval}."
-
-    _deliver(act, _approval(approval), "approve", common_)
-
-
-@click.command()
-@click.argument("approval")
-@click.option("--why", required=True, help="Told to the workflow, and recorded.")
-@by_option
-@waiting
-@common
-def deny(approval: str, why: str, by: str | None, **common_: Any) -> None:
-    """Refuse exactly one effect: it fails as denied."""
-
-    async def act(verbs: Operator, _: str) -> str:
-        await verbs.deny(approval, by=options.user(by), why=why)
-        return f"Denied {approval}."
-
-    _deliver(act, _approval(approval), "deny", common_)
 
 
 @click.command()

@@ -50,7 +50,7 @@ LEVELS = ["debug", "info", "warning", "error"]
 )  # fmt: skip
 @click.option(
     "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
-    help="The trust file: whose signatures count.",
+    help="The trust file: whose signatures count. With it, approvals must be signed.",
 )  # fmt: skip
 @click.option("--production", is_flag=True, help="Start only where `doctor --production` finds nothing.")
 @policy_option
@@ -68,7 +68,7 @@ def worker(
     killed run that does not let go.
     """
     _configure_logging(log_level, as_json=as_json)
-    settings = Settings(store, app, policy)
+    settings = Settings(store, app, policy, trust)
     if settings.named_store is not None:
         with opened(settings.named_store):
             pass  # a store that was named must be there: a misspelt path makes no second one
@@ -82,7 +82,7 @@ def worker(
         code = supervise(given, grace_s=parse_ms(grace) / 1000, frozen_s=parse_ms(frozen) / 1000)
         click.get_current_context().exit(code)
     served = settings.app
-    served.seal, served.trust = seal or served.seal, trust or served.trust
+    served.seal = seal or served.seal
     wait_for(_serve(served, together, grace))
 
 

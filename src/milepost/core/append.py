@@ -42,6 +42,11 @@ def identity_taken(holder: object | None) -> bool:
     return holder is not None
 
 
+def holds_identity(run: str, step: str, holder: str, held_at: str, outcome: str) -> bool:
+    """Say whether an identity is claimed by the effect itself, which is tried again after its run was taken in."""
+    return (run, step, "started") == (holder, held_at, outcome)
+
+
 def claim_lost(owner: str | None, owner_was: str | None) -> bool:
     """Say whether a claim is refused: the run is not, or no longer, with the owner that it was seen with."""
     return owner != owner_was

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from milepost.core.approval_entries import ApprovalEntry
 from milepost.core.code_entries import CodeEntry
 from milepost.core.entries import Entry, RunEntry
 from milepost.core.limit_entries import LimitEntry
@@ -22,7 +23,7 @@ from milepost.errors import MalformedEntry, NewerSchema
 ENTRY_BYTES_MAX = 16 * 1024 * 1024
 ENTRY_LEVELS_MAX = LEVELS_MAX + 16  # a value, and what an entry puts around it
 
-AnyEntry = RunEntry | CodeEntry | LimitEntry | StoreEntry
+AnyEntry = RunEntry | CodeEntry | ApprovalEntry | LimitEntry | StoreEntry
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 # (name, schema it reads) -> what makes it schema + 1

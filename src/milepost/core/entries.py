@@ -51,12 +51,16 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):
-    """One finished step of the segment that ended: its path, outcome and validated output (or why it failed)."""
+    """One finished step of the segment that ended: its path, outcome and validated output (or why it failed).
+
+    `key` is that of an effect that failed: evidence that comes late may be of it, or of another one on the same path.
+    """
 
     path: str
     outcome: str
     digest: str
     output: msgspec.Raw
+    key: str = ""
 
 
 class Signal(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -354,7 +358,11 @@ class ChildAwaited(Entry, frozen=True, tag="child_awaited.1"):
 
 
 class ApprovalAsked(Entry, frozen=True, tag="approval_asked.1"):
-    """A person is asked about exactly this effect; by `rule` of `policy`, where that asks and not the tool alone."""
+    """A person is asked about exactly this effect; by `rule`, where that asks and not the tool alone.
+
+    The id is made from all of it and from the run: see core/approval.py. `policy` is the one in force, `requester` who
+    the run acts for, `why` the rule's reason.
+    """
 
     step: str
     id: str
@@ -362,15 +370,22 @@ class ApprovalAsked(Entry, frozen=True, tag="approval_asked.1"):
     digest: str
     rule: str = ""
     policy: str = ""
+    tool: str = ""
+    effect: str = ""
+    expires_at: int | None = None
+    requester: str = ""
+    why: str = ""
 
 
 class ApprovalAnswered(Entry, frozen=True, tag="approval_answered.1"):
-    """A person answered an approval."""
+    """A person answered an approval, `said_at`; or took back what was approved and not used. Signed, if it was."""
 
     id: str
     approved: bool
     by: str
     why: str = ""
+    said_at: int = 0
+    signature: str = ""
 
 
 class Widened(Entry, frozen=True, tag="widened.1"):
@@ -390,11 +405,17 @@ class CancelAsked(Entry, frozen=True, tag="cancel_asked.1"):
 
 
 class MessageRefused(Entry, frozen=True, tag="message_refused.1"):
-    """A message reached the run and could not be applied."""
+    """A message reached the run and could not be applied.
+
+    `kind` is the message's; `about` names what it spoke of, and `code` says in a stable word why it was refused, where
+    that is an answer to an approval (core/approval.py).
+    """
 
     kind: str
     why: str
     by: str = ""
+    code: str = ""
+    about: str = ""
 
 
 class Checkpointed(Entry, frozen=True, tag="checkpointed.1"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from milepost.core import answers
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.code_entries import Resumed
@@ -95,27 +96,6 @@ def _refused(message: m.Message, now: int, why: str) -> list[e.Entry]:
     return [e.MessageRefused(at=now, kind=kind, why=why, by=message.by)]
 
 
-def _answer(state: RunState, message: m.Answer, now: int) -> list[e.Entry]:
-    approval = state.approvals.get(message.approval)
-    if approval is None:
-        return _refused(message, now, f"approval {message.approval} is not asked here")
-    if approval.verdict != "asked":
-        return _refused(message, now, f"approval {message.approval} is {approval.verdict} already")
-    answered = e.ApprovalAnswered(
-        at=now, id=message.approval, approved=message.approved, by=message.by, why=message.why
-    )
-    if message.approved:
-        return [answered]
-    effect = state.steps.get(approval.step)
-    if type(effect) is not Effect or effect.outcome != "not_started":
-        return [answered]  # it waits no more: its time ended, or it was given up
-    why = f"denied by {message.by}: {message.why}"
-    failed = e.EffectFailed(
-        at=now, step=approval.step, attempt=0, why=why, reason="denied", final=True, by=f"person {message.by}"
-    )
-    return [answered, failed]
-
-
 def find_effect(state: RunState, path: str) -> Effect | None:
     """Return the effect of the current visit with this path or step identity."""
     return next((effect for effect in state.effects() if path in {effect.path, effect.step}), None)
@@ -158,6 +138,8 @@ def _settled_by_person(state: RunState, effect: Effect, message: m.Resolve, now:
 def _evidence(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
     effect = state.steps.get(message.step)
     if message.visit != state.visit or type(effect) is not Effect or not 1 <= message.attempt <= effect.attempt:
+        return _late(state, message, now)
+    if message.key and message.key != effect.key:  # its segment was entered again, and made another effect of it
         return _late(state, message, now)
     attempt = effect.doubt.attempts[message.attempt - 1]
     if message.saw == "returned":
@@ -207,8 +189,9 @@ def blocked(path: str, why: str, now: int) -> list[e.Entry]:
 
 
 def _late(state: RunState, message: m.Evidence, now: int) -> list[e.Entry]:
-    failed = {marker.path for marker in state.finished if marker.outcome == "failed"}
-    if message.saw == "returned" and message.path in failed:
+    failed = [marker for marker in (*state.finished, *state.reopened) if marker.outcome == "failed"]
+    keys = {marker.key for marker in failed if marker.path == message.path}
+    if message.saw == "returned" and keys and (message.key in keys or "" in {message.key, *keys}):
         # Another effect may stand at that step by now, so the contradiction names none.
         tool = message.path.rpartition("/")[2].partition("#")[0]
         return _contradiction(state, message, now, step="", tool=tool)
@@ -220,7 +203,7 @@ _RULES: dict[type[m.AnyMessage], Callable[[RunState, Any, int], list[e.Entry]]] 
     m.Cancel: _cancel,
     m.Grant: _grant,
     m.Revoke: _revoke,
-    m.Answer: _answer,
+    m.Answer: answers.journal,
     m.Resolve: _resolve,
     m.Evidence: _evidence,
     m.Child: _child,

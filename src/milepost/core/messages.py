@@ -49,11 +49,13 @@ class Revoke(Message, frozen=True, tag="revoke.1"):
 
 
 class Answer(Message, frozen=True, tag="answer.1"):
-    """A verdict on an approval."""
+    """A verdict on an approval, given `at`. `digest` is of the arguments that were shown to who gave it."""
 
     approval: str
     approved: bool
     why: str = ""
+    digest: str = ""
+    signature: str = ""
 
 
 class Resolve(Message, frozen=True, tag="resolve.1"):
@@ -68,7 +70,8 @@ class Resolve(Message, frozen=True, tag="resolve.1"):
 class Evidence(Message, frozen=True, tag="evidence.1"):
     """What a worker without the epoch saw of its own attempt. `saw` is returned, not_sent, rejected or unknown.
 
-    Sending it also says that the attempt is quiet: its code has returned.
+    Sending it also says that the attempt is quiet: its code has returned. `key` names the effect: another one may stand
+    at its step by now. It is empty where an older version sent this.
     """
 
     visit: int
@@ -78,6 +81,7 @@ class Evidence(Message, frozen=True, tag="evidence.1"):
     saw: str
     value: msgspec.Raw = msgspec.Raw(b"null")
     why: str = ""
+    key: str = ""
 
 
 class Child(Message, frozen=True, tag="child.1"):

@@ -16,6 +16,7 @@ from milepost.core import code_entries as c
 from milepost.core import entries as e
 from milepost.core import limit_entries as n
 from milepost.core.approval import Approval
+from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
 from milepost.core.pools import failed_for, settles
@@ -53,6 +54,7 @@ class RunState:
     finished_segment: str | None = None
     finished: tuple[e.Marker, ...] = ()
     finished_root: str | None = None
+    reopened: tuple[e.Marker, ...] = ()  # what failed in this visit and was given up, kept against late evidence
     steps: dict[str, Step] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     overspent: e.Amounts = field(default_factory=dict)
@@ -65,6 +67,7 @@ class RunState:
     child_results: dict[str, e.ChildEnded] = field(default_factory=dict)
     cancel: tuple[str, str] | None = None
     rewind: e.RewindAsked | None = None
+    imported: bool = False  # in this visit: what its effects claimed elsewhere may be another run's here
     segment_attempt: int = 0
     generation: int = 0
     retry_at: int | None = None
@@ -121,6 +124,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.visits = dict(boundary.visits)
     s.finished_segment, s.finished = boundary.finished_segment, boundary.finished
     s.finished_root = boundary.finished_root
+    s.reopened, s.imported = (), False
     s.steps = {}
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
@@ -150,12 +154,8 @@ def _checkpointed(s: RunState, entry: e.Checkpointed) -> None:
 
 def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
     # The segment is left as it is: what it planned is void, and what failed in it is kept against late evidence.
-    failed = [
-        e.Marker(effect.path, "failed", effect.digest, msgspec.Raw(msgspec.json.encode(effect.why)))
-        for effect in s.effects()
-        if effect.outcome == "failed"
-    ]
-    s.finished = (*s.finished, *failed)
+    s.finished = (*s.finished, *s.reopened, *(_failed_marker(one) for one in s.effects() if one.outcome == "failed"))
+    s.reopened = ()
     s.steps, s.approvals = {}, {}
     s.ledger = Ledger(s.ledger.granted, s.ledger.spent)
     s.generation += 1  # a compensation that failed in an earlier try is another effect now
@@ -163,6 +163,10 @@ def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
     s.result, s.result_root = None, None
     s.segment_attempt, s.retry_at = 0, None
     s.rewind = entry
+
+
+def _failed_marker(effect: Effect) -> e.Marker:
+    return e.Marker(effect.path, "failed", effect.digest, msgspec.Raw(msgspec.json.encode(effect.why)), effect.key)
 
 
 def _rewound(s: RunState, entry: e.Rewound) -> None:
@@ -334,13 +338,21 @@ def _read_cancelled(s: RunState, entry: e.ReadCancelled) -> None:
 
 
 def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
-    s.approvals[entry.id] = Approval(entry.id, entry.step, entry.tool_version, entry.digest, entry.at)
+    s.approvals[entry.id] = Approval(
+        entry.id, entry.step, entry.tool_version, entry.digest, entry.at, entry.tool, entry.effect, entry.policy,
+        entry.rule, entry.expires_at, entry.requester,
+    )  # fmt: skip
 
 
 def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
     approval = _approval(s, entry.id)
     approval.verdict = "approved" if entry.approved else "denied"
     approval.by, approval.why = entry.by, entry.why
+    approval.said_at, approval.signature = entry.said_at or entry.at, entry.signature
+
+
+def _approval_closed(s: RunState, entry: ApprovalClosed) -> None:
+    _approval(s, entry.id).verdict = entry.standing  # type: ignore[assignment]
 
 
 def _cancel_asked(s: RunState, entry: e.CancelAsked) -> None:
@@ -356,6 +368,8 @@ def _reopen_failed(s: RunState) -> None:
         failed_read = type(record) is Read and record.status in {"failed", "retrying"}
         if failed_effect or failed_read:
             del s.steps[step]
+        if failed_effect and type(record) is Effect and record.attempt:  # what was never tried cannot have happened
+            s.reopened = (*s.reopened, _failed_marker(record))
     gone = {child for child, ended in s.child_results.items() if ended.status != "done"}  # they may be retried too
     s.child_results = {child: ended for child, ended in s.child_results.items() if child not in gone}
     s.children = {child: "running" if child in gone else status for child, status in s.children.items()}
@@ -416,6 +430,7 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
         # An approval that let an attempt start which came to nothing may have let the next one start there.
         s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
         s.generation += 1
+        s.imported = True
         for effect in s.effects():
             if effect.outcome == "failed" and not effect.final:
                 effect.approval = None
@@ -455,6 +470,7 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ChildAwaited: awaiting.child_awaited,
     e.ApprovalAsked: _asked,
     e.ApprovalAnswered: _answered,
+    ApprovalClosed: _approval_closed,
     e.Widened: limits.widened,
     n.Narrowed: limits.narrowed,
     n.Overspent: limits.overspent,

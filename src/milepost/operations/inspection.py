@@ -271,16 +271,21 @@ class Inspector:
                 tree.update(below)
                 wanted.extend(below)
 
-    async def _state(self, run_id: str) -> tuple[RunState, dict[str, list[str]]]:
-        """Return a run as its record says it is, and by step what was found out about its effects."""
+    async def record(self, run_id: str) -> tuple[RunState, list[e.Entry]]:
+        """Return a run as its verified record says it is, and the entries since its boundary. Raises Damaged."""
         tail = await self._store.tail(run_id)
         bodies = ((one.seq, one.body, one.hash) for one in tail.entries)
         verify(run_id, tail.before, tail.entries[0].seq, bodies, tail.head.hash)
-        entries = [codec.decode(one.plain) for one in tail.entries]
+        entries: list[e.Entry] = [codec.decode(one.plain) for one in tail.entries]
+        return fold(run_id, entries), entries
+
+    async def _state(self, run_id: str) -> tuple[RunState, dict[str, list[str]]]:
+        """Return a run as its record says it is, and by step what was found out about its effects."""
+        state, entries = await self.record(run_id)
         evidence: dict[str, list[str]] = {}
         for entry in entries:
             _note(entry, evidence)
-        return fold(run_id, entries), evidence
+        return state, evidence
 
     async def _state_bytes(self, run_id: str, state: RunState) -> bytes:
         if state.state_root is None:

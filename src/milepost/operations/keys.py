@@ -52,14 +52,18 @@ class KeyRefused(MilepostError):
 
 
 class Untrusted(MilepostError):
-    """A signature is not that of an operator who is trusted for this."""
+    """A signature is not that of an operator who is trusted for this.
+
+    `reason` is a stable word: unknown_signer, not_permitted, revoked_signer, expired_signer or bad_signature.
+    """
 
     code = "untrusted"
 
-    def __init__(self, name: str, why: str) -> None:
+    def __init__(self, name: str, why: str, reason: str = "bad_signature") -> None:
         super().__init__(f"the signature of {name!r} is not accepted: {why}")
         self.name = name
         self.why = why
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +123,22 @@ def verify(trust: Trust, name: str, statement: bytes, signature: str, now: int |
     """
     operator = trust.operators.get(name)
     if operator is None:
-        raise Untrusted(name, "the trust file names no such operator. Add the key with: milepost keys trust FILE")
+        raise Untrusted(
+            name, "the trust file names no such operator. Add the key with: milepost keys trust FILE", "unknown_signer"
+        )
     try:
         power = POWER[domain_of(statement)]
     except ValueError as error:
         raise Untrusted(name, str(error)) from error
     if power not in operator.may:
-        raise Untrusted(name, f"it may {', '.join(sorted(operator.may)) or 'do nothing'}, and this needs {power!r}")
+        raise Untrusted(
+            name, f"it may {', '.join(sorted(operator.may)) or 'do nothing'}, and this needs {power!r}", "not_permitted"
+        )
     now = time.time_ns() // 1_000_000 if now is None else now
     if operator.revoked is not None:
-        raise Untrusted(name, f"the key was revoked ({from_ms(operator.revoked):%Y-%m-%d})")
+        raise Untrusted(name, f"the key was revoked ({from_ms(operator.revoked):%Y-%m-%d})", "revoked_signer")
     if operator.expires is not None and operator.expires <= now:
-        raise Untrusted(name, f"the key expired ({from_ms(operator.expires):%Y-%m-%d})")
+        raise Untrusted(name, f"the key expired ({from_ms(operator.expires):%Y-%m-%d})", "expired_signer")
     if not signed_by(operator.public, statement, signature):
         raise Untrusted(name, "the bytes were signed by another key, or changed since")
     return operator

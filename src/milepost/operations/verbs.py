@@ -18,14 +18,17 @@ from milepost.core import messages as m
 from milepost.core.inbox import may_retry
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
-from milepost.errors import UnknownApproval, UnknownStep, WrongStatus
-from milepost.operations import budgets, history, switches
+from milepost.errors import UnknownStep, WrongStatus
+from milepost.operations import approvals, budgets, history, switches
+from milepost.operations.inspection import Inspector
 from milepost.stores import marks
 from milepost.stores.api import Deliver, Kill, Killed, Post, Thrown
 
 if TYPE_CHECKING:
     from milepost.core.authority import Authority
+    from milepost.operations.approvals import Shown
     from milepost.operations.history import Back, Forked
+    from milepost.operations.keys import Signer
     from milepost.stores.api import Store, WorkerRow
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
@@ -139,13 +142,30 @@ class Operator:
         )
         await self._deliver(run_id, _fresh("resolve"), message)
 
-    async def approve(self, approval_id: str, *, by: str) -> None:
-        """Approve exactly one effect. Raises UnknownApproval."""
-        await self._answer(approval_id, approved=True, by=by, why="")
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        by: str,
+        why: str = "",
+        digest: str | None = None,
+        signer: Signer | None = None,
+    ) -> Shown:
+        """Approve exactly one effect, once; see `approvals.answer`. Raises UnknownApproval, DigestDiffers."""
+        return await self._answer(approval_id, approved=True, by=by, why=why, digest=digest, signer=signer)
 
-    async def deny(self, approval_id: str, *, by: str, why: str) -> None:
-        """Deny exactly one effect; it fails as denied. Raises UnknownApproval."""
-        await self._answer(approval_id, approved=False, by=by, why=why)
+    async def deny(
+        self, approval_id: str, *, by: str, why: str, digest: str | None = None, signer: Signer | None = None
+    ) -> Shown:
+        """Deny exactly one effect, also one that was approved and has not started: it fails as denied.
+
+        Raises UnknownApproval, DigestDiffers.
+        """
+        return await self._answer(approval_id, approved=False, by=by, why=why, digest=digest, signer=signer)
+
+    async def _answer(self, approval_id: str, **said: Any) -> Shown:
+        inspector = Inspector(self._store)
+        return await approvals.answer(self._store, self._write, inspector, self._now(), approval_id, **said)
 
     async def retry(self, run_id: str, *, by: str, why: str = "") -> None:
         """Re-enter a failed segment, keeping its finished steps. Raises UnknownRun, WrongStatus."""
@@ -191,17 +211,6 @@ class Operator:
     async def lift_stop(self, stood: marks.Stop | None, *, by: str, why: str) -> int:
         """Write down that a stop file is lifted, and thaw everything; return how much thawed. Raises NothingStopped."""
         return await switches.lift_stop(self._write, stood, by=by, why=why, now=self._now())
-
-    async def _answer(self, approval_id: str, *, approved: bool, by: str, why: str) -> None:
-        found = await self._store.approvals(approval_id)
-        if len(found) != 1:
-            raise UnknownApproval(approval_id, "there is none" if not found else f"{len(found)} begin like that")
-        row = found[0]
-        if row.verdict != "asked":
-            raise UnknownApproval(approval_id, f"it is {row.verdict} already")
-        message = m.Answer(at=self._now(), by=by, approval=row.id, approved=approved, why=why)
-        if not await self._deliver(row.run_id, f"answer:{row.id}", message):
-            raise UnknownApproval(approval_id, "it was answered already, and waits for the run to take the answer")
 
     async def _live(self, run_id: str) -> str:
         full = await self._store.resolve_id(run_id)

@@ -409,10 +409,7 @@ def take(
     beside: dict[str, Any] = {"taken": [id_], "chunks": chunks}
     now = session.engine.clock.now()
     for entry in entries:
-        if isinstance(entry, e.ApprovalAnswered):
-            verdict = "approved" if entry.approved else "denied"
-            beside["answers"] = [(entry.id, verdict, entry.by)]
-        elif isinstance(entry, e.RunStopped):
+        if isinstance(entry, e.RunStopped):
             ask = f"milepost show {session.run_id}"
             beside["status"] = Status(entry.status, now, "person", None, ask, f"{entry.code}: {entry.why}")
         elif isinstance(entry, e.Retried | Resumed):

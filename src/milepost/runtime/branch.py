@@ -35,7 +35,7 @@ NAME_OF = {"Value": "a recorded value", "Sleep": "a sleep", "Receive": "a wait f
 class ToolStep(Step[Any]):
     """One call of a tool that has its place."""
 
-    __slots__ = ("awaited", "bound", "branch", "cost", "id", "path", "tool", "verdict")
+    __slots__ = ("approval", "asking", "awaited", "bound", "branch", "cost", "id", "path", "tool", "verdict")
 
     def __init__(self, branch: Branch, tool: Tool[..., Any], bound: Bound, id_: str, path: str) -> None:
         self.branch = branch
@@ -45,6 +45,8 @@ class ToolStep(Step[Any]):
         self.path = path
         self.cost: dict[str, Decimal] = {}  # what its next attempt reserves, as the gate found that it may
         self.awaited = False
+        self.approval: str | None = None  # what its next attempt consumes, as the gate found that it may
+        self.asking: e.ApprovalAsked | None = None  # what a person is to be asked, where that is not recorded yet
         self.verdict = NO_POLICY  # the latest one; what is recorded of an attempt is what let it start
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -36,7 +36,7 @@ def make_boundary(
     digest, manifest = session.engine.manifest_chunk(session.workflow)
     if digest != s.manifest_digest:
         chunks[digest] = manifest
-    markers, finished_root = _place_markers(_markers(session), chunks)
+    markers, finished_root = _place_markers([*s.reopened, *_markers(session)], chunks)
     return e.Boundary(
         about=about,
         manifest=digest,
@@ -78,7 +78,7 @@ def migrated_boundary(
         state=state,
         state_root=root,
         finished_segment=s.finished_segment,
-        finished=s.finished,
+        finished=(*s.finished, *s.reopened),
         finished_root=s.finished_root,
         visits=visits,
         granted=s.ledger.granted,
@@ -149,7 +149,8 @@ def _markers(session: Session) -> list[e.Marker]:
     for record in session.state.steps.values():
         if type(record) is Effect:
             output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
-            markers.append(e.Marker(record.path, record.outcome, record.digest, output))
+            key = record.key if record.outcome == "failed" else ""
+            markers.append(e.Marker(record.path, record.outcome, record.digest, output, key))
         elif type(record) is Read and record.status in {"returned", "failed"}:
             output = record.result if record.result is not None else msgspec.Raw(_json.encode(record.why))
             outcome = "confirmed" if record.status == "returned" else "failed"

@@ -31,7 +31,7 @@ from milepost.core.steps import Effect
 from milepost.definitions.call import Call
 from milepost.definitions.http import classify
 from milepost.errors import Denied, EpochLost, InvalidValue, NotSent, Rejected, StepFailed, Waiting
-from milepost.runtime import gates, pools, reads, waits
+from milepost.runtime import approvals, gates, pools, reads, waits
 from milepost.runtime.attempts import TimedOut, attempt_call, call_for
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.session import Session, Unloading
@@ -118,8 +118,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     entry = _started(session, step, effect, number)
     once = _identity(session, step, entry)
     lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
-    probe = waits.probe(session, tool, step.id, number)
-    started = session.queue(entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
+    closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
+    started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
     try:
         await started
     except asyncio.CancelledError:
@@ -147,8 +147,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
 
 
 def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
-    """Return the business identity to claim: with the first attempt, and never again."""
-    if not step.tool.once or started.attempt > 1:
+    """Return the business identity to claim: with the first attempt, and never again unless it was made elsewhere."""
+    if not step.tool.once or (started.attempt > 1 and not session.state.imported):
         return None
     plan = started.plan
     value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
@@ -157,7 +157,6 @@ def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Onc
 
 def _started(session: Session, step: ToolStep, effect: Effect | None, number: int) -> e.EffectStarted:
     now = session.engine.clock.now()
-    approval = gates.approval_for(session, step)
     return e.EffectStarted(
         at=now,
         step=step.id,
@@ -167,7 +166,7 @@ def _started(session: Session, step: ToolStep, effect: Effect | None, number: in
         plan=gates.planned(session, step, now) if effect is None else None,
         resend=effect is not None and effect.outcome == "unknown",
         reserve=step.cost,
-        approval=approval if effect is None or effect.approval is None else None,
+        approval=step.approval,
         rule=step.verdict.rule,
         policy=step.verdict.policy,
     )
@@ -324,6 +323,7 @@ def returned(
 
 def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool, tried: Tried = ()) -> None:
     """Record that nobody knows what an attempt did. `quiet` says that its code has returned."""
+    why = session.engine.told(why)
     if session.dropped is not None:
         if quiet:  # evidence also says that the code has returned; a thread that still runs says so when it does
             session.evidence(effect, number, "unknown", why=why)
@@ -418,6 +418,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         return [encode(confirmed)]
 
     future = session.queue(
+        *approvals.stale(session, step, step.approval),
         started,
         once=once,
         scopes=gates.scopes(session, tool),
@@ -470,4 +471,5 @@ def _rolled_back(session: Session, step: ToolStep, effect: Effect | None, number
         retry_at=None if delay is None else now + delay,
     )
     # Its reservation was rolled back as well: the next attempt makes it anew.
-    session.put(msgspec.structs.replace(_started(session, step, effect, number), reserve={}), failed)
+    started = msgspec.structs.replace(_started(session, step, effect, number), reserve={})
+    session.put(*approvals.stale(session, step, step.approval), started, failed)

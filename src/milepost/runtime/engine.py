@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from milepost.core import entries as e
+from milepost.core.approval import TTL_MS
 from milepost.core.breaker import Breaker
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
@@ -44,6 +45,7 @@ from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.definitions.workflows import Workflow
+    from milepost.runtime.approvals import Operators
     from milepost.runtime.session import Session
     from milepost.stores.api import Store
 
@@ -69,8 +71,12 @@ class Engine:
         lease_ms: int = LEASE_MS,
         policy: PolicyFile | None = None,
         breaker: Breaker | None = None,
+        operators: Operators | None = None,
+        approval_ttl_ms: int = TTL_MS,
     ) -> None:
         self.store = store
+        self.operators = operators
+        self.approval_ttl_ms = approval_ttl_ms
         self.policy = policy
         self.policy_told = 0
         self.breaker = breaker
@@ -282,6 +288,10 @@ class Engine:
             text = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
         except Exception:  # noqa: BLE001  an exception that cannot say what it is has still been raised
             text = f"{type(error).__name__}, whose text cannot be made"
+        return self.told(text)
+
+    def told(self, text: str) -> str:
+        """Return what is recorded of a text that user code, or a library, may have had a hand in."""
         return self.redactor.clean(text[:TEXT_CHARS]).encode("utf-8", "replace").decode()[:1_000]
 
     def secrets(self, name: str) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from milepost.core import entries as e
-from milepost.core.approval import approval_id
 from milepost.core.authority import expired, missing_scopes
 from milepost.core.chain import step_key
 from milepost.core.decide import move_for
@@ -25,8 +24,7 @@ from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
-from milepost.runtime import pools, ruling, starting, waits
-from milepost.runtime.projections import approval_row
+from milepost.runtime import approvals, pools, ruling, starting, waits
 from milepost.stores.waits import once_scope
 
 if TYPE_CHECKING:
@@ -108,14 +106,9 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
     step.verdict = verdict = ruling.verdict_on(session, step)
     if verdict.answer == "deny":
         return ruling.waiting_for(session, verdict, step.path) if verdict.waits else verdict
-    asked = verdict.answer == "ask"
-    asks = asked or (tool.approval is not False and tool.needs_approval(step.bound))
-    if asks and (effect is None or effect.approval is None):
-        approval = session.state.approvals.get(approval_of(session, step))
-        if approval is None or not approval.permits(tool.version, step.bound.digest):
-            id_ = approval_of(session, step)
-            by = f" {ruling.BY_RULE}{verdict.rule!r})" if asked else ""
-            return Waiting("approval", None, f"milepost approve {id_}, or milepost deny {id_} --why …{by}")
+    waiting = approvals.waiting_for(session, step, effect)
+    if waiting is not None:
+        return waiting
     step.cost = tool.cost_of(step.bound) if tool.costed and pays(session, step, effect) else {}
     if step.cost:
         short = session.state.ledger.short(step.cost)
@@ -131,54 +124,21 @@ def pays(session: Session, step: ToolStep, effect: Effect | None) -> bool:
     return lost_read or step.id not in session.state.ledger.reserved
 
 
-def approval_of(session: Session, step: ToolStep) -> str:
-    """Return the id of the approval for exactly this effect."""
-    place = f"{step.id}/{session.state.generation}"
-    tool = step.tool
-    return approval_id(session.run_id, session.state.visit, place, tool.name, tool.version, step.bound.digest)
-
-
-def approval_for(session: Session, step: ToolStep) -> str | None:
-    """Return the approval that an attempt consumes, if it needs one."""
-    if not session.state.approvals:
-        return None
-    id_ = approval_of(session, step)
-    approval = session.state.approvals.get(id_)
-    return id_ if approval is not None and approval.verdict == "approved" else None
-
-
 def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiting) -> None:
     """Record that the effect is known and not started, and what a person is asked."""
     entries: list[e.Entry] = []
-    rows = []
     if effect is None:
         entries.append(planned(session, step, session.engine.clock.now()))
-    if waiting.reason == "approval":
-        id_ = approval_of(session, step)
-        if id_ not in session.state.approvals:
-            now = session.engine.clock.now()
-            verdict = step.verdict if step.verdict.answer == "ask" else ruling.NO_POLICY
-            asked = e.ApprovalAsked(
-                at=now,
-                step=step.id,
-                id=id_,
-                tool_version=step.tool.version,
-                digest=step.bound.digest,
-                rule=verdict.rule,
-                policy=verdict.policy,
-            )
-            entries.append(asked)
+    if waiting.reason == "approval" and step.asking is not None:
+        entries += [*approvals.stale(session, step, step.asking.id), step.asking]
     if entries:
-        if isinstance(entries[-1], e.ApprovalAsked):
-            seen = effect or _as_effect(entries[0])
-            rows = [approval_row(session.run_id, seen, entries[-1].id, entries[-1].at)]
-        session.put(*entries, approvals=rows)
+        session.put(*entries)
 
 
 def deny(session: Session, step: ToolStep, effect: Effect | None, verdict: Verdict) -> None:
     """Record that a rule denies an effect, for good."""
     before: list[e.Entry] = [] if effect is not None else [planned(session, step, session.engine.clock.now())]
-    ruling.deny(session, effect or _as_effect(before[0]), before, verdict, approval_of(session, step))
+    ruling.deny(session, effect or _as_effect(before[0]), before, verdict)
 
 
 def _as_effect(planned_: e.Entry) -> Effect:
@@ -191,15 +151,15 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
     """Return what takes an optimistic `started` back out of the state, for when its append is refused."""
     state = session.state
     effect = state.steps.get(step)
+    unuse = approvals.before_use(state, step)
     reserved = step in state.ledger.reserved
     lost_read = reserved and type(effect) is Effect and effect.effect == "read" and effect.outcome == "unknown"
     booked = state.ledger.reserved[step] if lost_read else {}  # by the `started`, in full
     if type(effect) is not Effect:
 
         def forget() -> None:
-            started = state.steps.pop(step, None)
-            if type(started) is Effect and started.approval is not None:
-                state.approvals[started.approval].verdict = "approved"
+            state.steps.pop(step, None)
+            unuse()
             if not reserved:
                 state.ledger.release(step)
 
@@ -210,11 +170,9 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
 
     def restore() -> None:
         effect.doubt.attempts.pop()
-        effect.outcome, effect.retry_at = outcome, retry_at
+        effect.outcome, effect.retry_at, effect.approval = outcome, retry_at, approval
         doubt.absences, doubt.asks, doubt.person, doubt.ask_at = known
-        if approval is None and effect.approval is not None:
-            state.approvals[effect.approval].verdict = "approved"
-            effect.approval = None
+        unuse()
         if not reserved:
             state.ledger.release(step)
         spent = state.ledger.spent  # what other effects have spent meanwhile stays spent
@@ -257,6 +215,12 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
     if row.digest != step.bound.digest:
         why = f"{first} with other arguments (step {row.step})"
         failed = e.EffectFailed(at=now, step=step.id, attempt=0, why=why, reason="conflict", final=True)
+        session.put(failed, once_settled=())
+    elif row.outcome == "confirmed" and effect is not None and effect.attempt:  # tried before it was taken in here
+        why = f"{first}, and has done it here (step {row.step})"
+        failed = e.EffectFailed(
+            at=now, step=step.id, attempt=effect.attempt, why=why, reason="conflict", final=True, by="once"
+        )
         session.put(failed, once_settled=())
     elif row.outcome == "confirmed":
         stored = msgspec.Raw(row.result or b"null")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
+from milepost.core.steps import Effect
 from milepost.stores.api import ApprovalRow, EffectRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from milepost.core.state import RunState
-    from milepost.core.steps import Effect
     from milepost.stores.api import Append
 
 
@@ -22,6 +22,10 @@ def merge(into: Append, append: Append) -> None:
     into.entries.extend(append.entries)
     if append.effects:
         into.effects = [*into.effects, *append.effects]
+    if append.approvals:
+        into.approvals = [*into.approvals, *append.approvals]
+    if append.answers:
+        into.answers = [*into.answers, *append.answers]
     if append.once_settled:
         into.once_settled = [*into.once_settled, *append.once_settled]
     if append.spent:
@@ -37,9 +41,48 @@ def merge(into: Append, append: Append) -> None:
         into.chunks = {**(into.chunks or {}), **append.chunks}
 
 
-def approval_row(run_id: str, effect: Effect, id_: str, at: int) -> ApprovalRow:
-    """Return an approval as people will see it."""
-    return ApprovalRow(id_, run_id, effect.step, effect.path, effect.tool, bytes(effect.args), at, "asked")
+class Approvals:
+    """What people see of approvals, gathered over the entries of one append.
+
+    `rows` are new ones, `answers` what became of others. What a visit leaves behind open is void from then on.
+    """
+
+    __slots__ = ("_became", "_last", "_open", "_state", "rows")
+
+    def __init__(self, state: RunState, beside: dict[str, Any]) -> None:
+        self._state = state
+        self._open = self._open_now()
+        self.rows: list[ApprovalRow] = []
+        self._became: list[tuple[str, str, str]] = []
+        self._last = beside.pop("answers", ())  # whoever writes them knows better
+
+    @property
+    def answers(self) -> list[tuple[str, str, str]]:
+        """What became of approvals that stood before, as (id, verdict, by)."""
+        return [*self._became, *self._last]
+
+    def _open_now(self) -> list[str]:
+        return [id_ for id_, approval in self._state.approvals.items() if approval.open]
+
+    def after(self, entry: e.Entry) -> None:
+        """Look at the state, to which an entry was applied."""
+        after = self._state.approvals
+        if not after and not self._open:
+            return
+        if isinstance(entry, e.ApprovalAsked):
+            effect = self._state.steps.get(entry.step)
+            assert isinstance(effect, Effect), "an approval is asked for an effect that is planned"
+            seen = (effect.step, effect.path, effect.tool, bytes(effect.args))
+            self.rows.append(ApprovalRow(entry.id, self._state.run, *seen, entry.at, "asked"))
+        elif isinstance(entry, e.ApprovalAnswered) and entry.approved:
+            self._became.append((entry.id, "approved", entry.by))
+        for id_ in self._open:
+            approval = after.get(id_)
+            if approval is None:
+                self._became.append((id_, "void", ""))
+            elif not approval.open:
+                self._became.append((id_, approval.verdict, approval.by))
+        self._open = self._open_now()
 
 
 def _row(effect: Effect) -> EffectRow:

@@ -133,7 +133,7 @@ def _asking(session: Session, effect: Effect) -> Asking | None:
     try:
         bound = tool.arguments.read(bytes(effect.args))
     except InvalidArguments as error:
-        why = f"its recorded arguments no longer fit the tool: {error.why}"
+        why = session.engine.told(f"its recorded arguments no longer fit the tool: {error.why}")
         session.put(e.PersonNeeded(at=session.engine.clock.now(), step=effect.step, why=why))
         return None
     return Asking(tool, bound, effect.step, effect.path)
@@ -228,7 +228,8 @@ def _record(
         try:
             data = tool.result.write(finding.value)
         except InvalidValue as error:
-            finding, evidence = Finding("still_unknown"), f"it happened, but its result cannot be stored: {error.why}"
+            why = f"it happened, but its result cannot be stored: {error.why}"
+            finding, evidence = Finding("still_unknown"), session.engine.told(why)
     again = finding.ask_again_ms if finding.ask_again_ms is not None else ask_delay_ms(effect.doubt.asks + 1)
     ask_at = now + again if finding.answer == "still_unknown" else 0
     noted = e.FindingRecorded(

@@ -245,7 +245,7 @@ async def take(session: Session, id_: int, message: Rewind, *, at_rest: bool) ->
         return False
     try:
         way = await _way_now(session, message.to)
-        why = "; ".join(way.refused)
+        why = session.engine.redactor.clean("; ".join(way.refused))
         if not why:
             await _ask(session, id_, message, way, now)
     except (UnknownBoundary, MalformedEntry) as error:  # there is none, or its list is more than an entry may hold

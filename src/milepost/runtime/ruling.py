@@ -109,16 +109,14 @@ def why_denied(verdict: Verdict) -> str:
     return f"denied by policy rule {verdict.rule!r}{': ' if verdict.why else ''}{verdict.why}"
 
 
-def deny(session: Session, effect: Effect, before: list[e.Entry], verdict: Verdict, approval: str) -> None:
+def deny(session: Session, effect: Effect, before: list[e.Entry], verdict: Verdict) -> None:
     """Record that a rule denies an effect, for good. `before` is its plan, where that is not recorded yet."""
     now, by = session.engine.clock.now(), f"policy {verdict.rule}"
-    beside: dict[str, Any] = {}
-    entries = [*before]
-    asked = session.state.approvals.get(approval)
-    if asked is not None and asked.verdict in {"asked", "approved"}:
-        why = why_denied(verdict)
-        entries.append(e.ApprovalAnswered(at=now, id=approval, approved=False, by=by, why=why))
-        beside["answers"] = [(approval, "denied", by)]
+    answered = [
+        e.ApprovalAnswered(at=now, id=asked.id, approved=False, by=by, why=why_denied(verdict))
+        for asked in session.state.approvals.values()
+        if asked.open and asked.step == effect.step
+    ]
     spent = None
     if effect.effect == "read":  # a try that was lost may have been charged
         spent = session.state.ledger.reserved.get(effect.step)
@@ -133,7 +131,7 @@ def deny(session: Session, effect: Effect, before: list[e.Entry], verdict: Verdi
         policy=verdict.policy,
         spent=spent,
     )
-    session.put(*entries, failed, **beside)
+    session.put(*before, *answered, failed)
 
 
 # ---------------------------------------------------------------- resends

@@ -24,12 +24,12 @@ from milepost.core.history import UNDOING, undoing
 from milepost.core.limit_entries import Overspent
 from milepost.core.manifest import EQUAL
 from milepost.core.outcome import Resend
-from milepost.core.pools import SETTLES, pools_of
+from milepost.core.pools import pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
-from milepost.runtime import pools, ruling
-from milepost.runtime.projections import LEAVING, ROWS, left, merge
+from milepost.runtime import approvals, pools, ruling
+from milepost.runtime.projections import LEAVING, ROWS, Approvals, left, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
 
@@ -180,20 +180,16 @@ class Session:
         if self.dropped is not None:
             raise self.dropped
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
-        state, rows, settled = self.state, [], []
+        state, rows, settled, seen = self.state, [], [], Approvals(self.state, beside)
         self._fresh = True
         reserve, overspent, spent = None, {}, beside.pop("spent", [])
         for entry in entries:
-            kind = type(entry)
-            if type(entry) is e.EffectStarted:
-                if entry.reserve:
-                    reserve = pools.reserving(self, entry)
-            elif (state.ledger.reserved or getattr(entry, "spent", None)) and kind in SETTLES:
-                spent.extend(pools.settling(self, entry))
+            reserve = pools.charge(self, entry, spent) or reserve
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
             state.apply(entry)
+            seen.after(entry)
             if type(entry) is Overspent:
                 overspent = dict(state.overspent)
             row = ROWS.get(type(entry))
@@ -210,7 +206,8 @@ class Session:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
-        return Append(self.head, bodies, at, effects=rows, reserve=reserve, spent=spent, overspent=overspent, **beside)
+        beside |= {"reserve": reserve, "spent": spent, "overspent": overspent}
+        return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         value = effect.once or ""
@@ -282,8 +279,9 @@ class Session:
             saw=saw,
             value=msgspec.Raw(value),
             why=why,
+            key=effect.key,
         )
-        name = f"evidence:{visit}:{effect.step}:{attempt}:{saw}"
+        name = f"evidence:{visit}:{effect.step}:{effect.key}:{attempt}:{saw}"
         self.engine.post(Post(self.run_id, name, messages.encode(message), now))
 
     # ------------------------------------------------------------ values
@@ -430,7 +428,7 @@ class Session:
         """
         world = self.world()
         moments: list[int] = []
-        timed = list(self.polls.items())
+        timed = [*self.polls.items(), *approvals.lapses(self.waits)]
         for id_, step in self.state.steps.items():
             if type(step) is Effect:
                 moments.extend(self._effect_due(step, world))

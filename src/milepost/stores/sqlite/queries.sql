@@ -124,10 +124,15 @@ ON CONFLICT (id) DO UPDATE SET verdict = excluded.verdict;
 -- name: answer_approval
 UPDATE mp_approvals SET verdict = ?, by = ? WHERE id = ?;
 
+-- A run that ended for good asks nothing any more, whoever ended it.
 -- name: approvals_like
-SELECT a.id, r.id, a.step, a.path, a.tool, a.args, a.asked_at, a.verdict, a.by
-FROM mp_approvals a JOIN mp_runs r USING (run)
-WHERE a.id >= ?1 AND substr(a.id, 1, length(?1)) = ?1 AND (?2 IS NULL OR a.verdict = ?2) ORDER BY a.asked_at LIMIT 200;
+SELECT id, run_id, step, path, tool, args, asked_at, standing, by FROM (
+    SELECT a.*, r.id AS run_id, CASE
+        WHEN a.verdict IN ('asked', 'approved') AND r.status IN ('done', 'cancelled', 'killed') THEN 'void'
+        ELSE a.verdict END AS standing
+    FROM mp_approvals a JOIN mp_runs r USING (run)
+    WHERE a.id >= ?1 AND substr(a.id, 1, length(?1)) = ?1
+) WHERE ?2 IS NULL OR standing = ?2 ORDER BY asked_at LIMIT 1000;
 
 -- name: set_switch
 INSERT INTO mp_switches (scope, kind, about, why, by, at) VALUES (?, ?, ?, ?, ?, ?)

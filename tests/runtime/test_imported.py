@@ -1,0 +1,66 @@
+"""A run that was taken in from another store meets what was done here meanwhile."""
+
+from pathlib import Path
+
+import pytest
+
+import milepost as mp
+from milepost.operations import keys, transfer
+from tests.runtime.stage import Stage, has_entry, status_of
+
+
+class Payments:
+    """A tool with a business identity; while `away`, nothing is sent."""
+
+    def __init__(self) -> None:
+        self.away = True
+        self.done: list[str] = []
+
+        @mp.tool(effect="keyed", key_ttl="24h", once="order", retry=mp.Retry(3, first="1h"))
+        async def pay(order: str) -> str:
+            if self.away:
+                raise mp.NotSent("no route")
+            self.done.append(order)
+            return f"paid {order}"
+
+        @mp.workflow(version="1", tools=[pay])
+        async def paying(run: mp.Run, order: str) -> str:
+            return await pay(order)
+
+        self.paying = paying
+
+
+@pytest.mark.parametrize("here", [True, False])
+async def test_what_another_run_has_done_here_is_not_tried_again_by_one_that_was_taken_in(
+    stage: Stage, tmp_path: Path, *, here: bool
+) -> None:
+    """Requirement 24. It claimed its identity where it comes from, with its first attempt; here it is another run's."""
+    bank = Payments()
+    bundle, folder = tmp_path / "runs.bundle", tmp_path / "keys"
+    keys.create("ada", folder)
+    ada = keys.read_private(folder / "ada.key")
+    trust = keys.Trust({"ada": keys.Operator("ada", ada.public, frozenset({"export"}))})
+    async with stage.app(bank.paying, still=True) as app:
+        given = await app.start(bank.paying, "o-1")
+        await has_entry(app, given.id, "effect_failed")
+        await status_of(given, "parked")
+        await transfer.export(app._need_engine().store, [given.id], ada, bundle, 1)
+
+    bank.away = False
+    other = mp.App(f"sqlite:///{tmp_path / 'other.db'}", workflows=[bank.paying], clock=stage.clock)
+    async with other:
+        engine = other._need_engine()
+        if here:
+            assert await (await other.start(bank.paying, "o-1")).result(timeout="10s") == "paid o-1"
+
+        async def commit(operation: object) -> object:
+            return await engine.writer.durable(operation)  # type: ignore[arg-type]
+
+        await transfer.take_in(engine.store, commit, transfer.read(bundle, trust), 2, "ann")
+        await other._operator().resume(given.id, by="ann", why="it is deleted there")
+        await status_of(other.handle(given.id), "parked")
+        stage.clock.advance("2h")
+        ended = await status_of(other.handle(given.id), "failed", "done", "blocked")
+
+    assert ended.status == ("failed" if here else "done")
+    assert bank.done == ["o-1"]
