@@ -1,4 +1,4 @@
-"""A shop that sells for money, and what tests of budgets ask."""
+"""What tests of shared budgets share: a shop that sells for a dollar each, and how its ceilings are set and read."""
 
 from collections.abc import Mapping
 from decimal import Decimal

@@ -5,8 +5,7 @@ change is a new schema number and an upcaster in `codec.py`. Moments are millise
 identity of a call inside the current visit of a segment (`branch:index`, or `@id` in an attached run); `path` is how
 people see it.
 
-AUTHORITATIVE is the class of all of them: recovery reads nothing else. Emitted events, progress and tracebacks are
-diagnostic and live in tables of their own.
+All are AUTHORITATIVE: recovery reads nothing else. Events, progress and tracebacks are diagnostic, in other tables.
 """
 
 from __future__ import annotations
@@ -489,8 +488,7 @@ class RunDone(Entry, frozen=True, tag="run_done.1"):
     result_root: str | None = None
 
 
-BOUNDARIES = RunCreated | Checkpointed | Rewound | RunDone
-"""The entries that hold a boundary."""
+BOUNDARIES = RunCreated | Checkpointed | Rewound | RunDone  # the entries that hold one
 
 RunEntry = (
     RunCreated | Claimed | EffectPlanned | EffectStarted | EffectConfirmed | EffectFailed | AttemptSettled

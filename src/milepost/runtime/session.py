@@ -481,8 +481,7 @@ class Session:
                 return Waiting("unknown", until, "")
         asking = [waiting for waiting in waits if waiting.ask]
         if asking:
-            first = asking[0]
-            return Waiting(first.reason, until, "; ".join(dict.fromkeys(waiting.ask for waiting in asking)))
+            return Waiting(asking[0].reason, until, "; ".join(dict.fromkeys(waiting.ask for waiting in asking)))
         if waits:
             return Waiting(waits[0].reason, until, "")
         return Waiting("time", until, "")

@@ -1,4 +1,4 @@
-"""A run's own limits made tighter: at once, over boundaries, on resume, after a rewind; a new grant widens them."""
+"""A run's own limits, made tighter: they hold at once, on resume, and after going back."""
 
 import asyncio
 
