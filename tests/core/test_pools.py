@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.core import entries as e
+from milepost.core import messages as m
 from milepost.core.authority import Granted
+from milepost.core.budget import Ledger
+from milepost.core.inbox import journal
 from milepost.core.limit_entries import Narrowed, Overspent
 from milepost.core.pools import (
     EVER,
@@ -234,3 +237,65 @@ def test_books_in_which_only_what_fits_is_reserved_never_exceed_a_ceiling(
                 spent = say.usd(str(min(actual, worst))) if then == "settle" else {}
                 books.settle("run", pools, Settling(step, spent, 1))
         assert all(used(row) <= most for row, most in rows.items())
+
+
+def test_a_ceiling_that_is_lifted_lets_go_what_it_held_and_no_other_does() -> None:
+    books = Books()
+    for per in ("day", "ever"):
+        books.set("total", per, {"usd": Decimal(9), "calls": Decimal(9)})
+    books.reserve("run", ("total",), Reserving(":0", {"usd": Decimal(2), "calls": Decimal(1)}, 3))
+
+    books.set("total", "ever", {"usd": None, "tokens": None})
+
+    rows = {("total", 3, "usd"): Decimal(2), ("total", 3, "calls"): Decimal(1), ("total", EVER, "calls"): Decimal(1)}
+    assert books.held == {("run", ":0"): rows}
+    assert ("total", "ever", "usd") not in books.ceilings
+
+
+def test_reserving_again_books_what_the_step_held_and_a_day_is_that_of_the_start() -> None:
+    books = Books()
+    books.set("total", "day", {"usd": Decimal(9)})
+    books.reserve("run", ("total",), Reserving(":0", say.usd(2), 3))
+
+    books.reserve("run", ("total",), Reserving(":0", say.usd(4), 4))
+    books.reserve("run", ("tenant:x",), Reserving(":1", say.usd(4), 4))
+    books.settle("run", ("total",), Settling(":0", say.usd(1), 4))
+    books.settle("run", ("total",), Settling(":2", say.usd(0), 4))
+
+    assert (books.spent, books.held) == ({("total", 3, "usd"): Decimal(2), ("total", 4, "usd"): Decimal(1)}, {})
+
+
+def test_a_reservation_that_is_taken_back_leaves_nothing() -> None:
+    ledger = Ledger(granted=say.usd(5))
+    ledger.reserve(":0", say.usd(3), 7)
+
+    ledger.release(":0")
+    ledger.release(":1")
+
+    assert (ledger.reserved, ledger.since, ledger.left("usd")) == ({}, {}, Decimal(5))
+
+
+def test_a_message_that_revokes_narrows_the_run_whatever_it_does() -> None:
+    message = m.Revoke(at=1, by="ann", scopes=("a",), ceilings=say.usd(3), why="x")
+
+    assert journal(say.run(), message, 9) == [Narrowed(at=9, by="ann", scopes=("a",), ceilings=say.usd(3), why="x")]
+
+
+@pytest.mark.parametrize("status", ["killed", "cancelled", "failed"])
+def test_a_run_that_stops_keeps_only_what_may_have_been_spent(status: str) -> None:
+    state = say.run(
+        say.started(step=":0", reserve=say.usd(1)), say.failed(step=":0"),
+        say.started(step=":1", reserve=say.usd(1)), say.lost(step=":1"), granted=say.usd(5),
+    )  # fmt: skip
+
+    state.apply(e.RunStopped(at=1, status=status, code=status, why="x"))
+
+    assert state.ledger.reserved == {":1": say.usd(1)}
+
+
+def test_a_ledger_that_is_closed_keeps_what_may_have_been_spent_and_grants_nothing() -> None:
+    ledger = Ledger(granted=say.usd(9), spent=say.usd(1), reserved={":0": say.usd(2)})
+
+    ledger.close()
+
+    assert (ledger.granted, ledger.left("usd")) == (say.usd(3), Decimal(0))

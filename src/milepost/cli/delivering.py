@@ -29,9 +29,13 @@ NO_WORKER = "No worker is running. Start one: milepost worker --app module:app"
 
 def is_alive(store: Store, worker: WorkerRow) -> bool:
     """Say whether a worker can still act: it has not left, is not proven dead, and its lease runs."""
-    if worker.ended_at is not None or lapsed(worker.lease_until, now_ms()):
-        return False
-    return worker.host != socket.gethostname() or not locks.is_dead(store.place, worker.id)
+    return not is_dead(store, worker) and not lapsed(worker.lease_until, now_ms())
+
+
+def is_dead(store: Store, worker: WorkerRow) -> bool:
+    """Say whether it is certain that a worker acts no more: it has left, or its process is proven dead."""
+    near = worker.host == socket.gethostname()
+    return worker.ended_at is not None or (near and locks.is_dead(store.place, worker.id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli import options
-from milepost.cli.delivering import look, tell, until_rested
+from milepost.cli.delivering import is_dead, look, tell, until_rested
 from milepost.cli.opening import find_run, opened, operator, wait_for
 from milepost.cli.options import by_option, common, waiting
 from milepost.cli.printing import note, short
@@ -43,7 +43,14 @@ def revoke(
 
     async def work(store: Store) -> None:
         run_id = await find_run(store, run)
-        holds = await operator(store).revoke(run_id, by=options.user(by), why=why, scopes=scopes, ceilings=lowered)
+        holds = await operator(store).revoke(
+            run_id,
+            by=options.user(by),
+            why=why,
+            scopes=scopes,
+            ceilings=lowered,
+            dead=lambda worker: is_dead(store, worker),
+        )
         if not holds:
             note(NOT_YET.format(run=short(run_id)))
         next_ = await until_rested(store, run_id, common_["timeout"]) if common_["wait"] else await look(store, run_id)

@@ -15,7 +15,7 @@ from milepost.errors import InvalidValue
 from milepost.stores.pools import SetCeiling
 
 if TYPE_CHECKING:
-    from milepost.stores.api import Store
+    from milepost.stores.api import Store, WorkerRow
 
 TAKEN_WITHIN_S = 5.0
 LOOK_S = 0.02
@@ -88,8 +88,8 @@ def revoke(
     return m.Revoke(at=now, by=by, scopes=tuple(scopes), ceilings=checked(ceilings, "ceiling"), why=why)
 
 
-async def taken(store: Store, run_id: str, message: m.Message) -> bool:
-    """Wait until a run's owner has taken a message, or nobody holds the run; return whether that is so.
+async def taken(store: Store, run_id: str, message: m.Message, dead: Callable[[WorkerRow], bool]) -> bool:
+    """Wait until a run's owner has taken a message, or nobody who is not `dead` holds the run; return whether it is so.
 
     Then it holds: whoever takes a run up reads its messages before anything starts.
     """
@@ -97,7 +97,8 @@ async def taken(store: Store, run_id: str, message: m.Message) -> bool:
     deadline = asyncio.get_running_loop().time() + TAKEN_WITHIN_S
     while True:
         waits = any(body == found for _, found in await store.inbox(run_id))
-        if not waits or (await store.run(run_id)).owner is None:
+        owner = (await store.run(run_id)).owner
+        if not waits or owner is None or any(one.id == owner and dead(one) for one in await store.holders()):
             return True
         if asyncio.get_running_loop().time() >= deadline:
             return False

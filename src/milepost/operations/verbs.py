@@ -26,11 +26,10 @@ from milepost.stores.api import Deliver, Kill, Killed, Post, Thrown
 
 if TYPE_CHECKING:
     from milepost.core.authority import Authority
-    from milepost.core.pools import Per
     from milepost.operations.approvals import Shown
     from milepost.operations.history import Back, Forked
     from milepost.operations.keys import Signer
-    from milepost.stores.api import Store
+    from milepost.stores.api import Store, WorkerRow
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
 _anything: Codec[Any] = Codec(Any, "a value")
@@ -103,15 +102,16 @@ class Operator:
         why: str,
         scopes: Iterable[str] = (),
         ceilings: Mapping[str, Decimal | int] | None = None,
+        dead: Callable[[WorkerRow], bool] = lambda worker: worker.ended_at is not None,
     ) -> bool:
-        """Narrow a run; return whether it holds by now. See `operations.budgets.revoke`."""
+        """Narrow a run; return whether it holds by now. See `operations.budgets`; `dead` says who acts no more."""
         run_id = await self._live(run_id)
         message = budgets.revoke(scopes, ceilings, by=by, why=why, now=self._now())
         await self._deliver(run_id, _fresh("revoke"), message)
-        return await budgets.taken(self._store, run_id, message)
+        return await budgets.taken(self._store, run_id, message, dead)
 
     async def set_ceiling(
-        self, pool: str, ceilings: Mapping[str, Decimal | int | None], *, per: Per = "ever", by: str, why: str
+        self, pool: str, ceilings: Mapping[str, Decimal | int | None], *, per: str = "ever", by: str, why: str
     ) -> int:
         """Set what a shared pool may spend. See `operations.budgets.set_ceiling`."""
         return await budgets.set_ceiling(self._write, pool, per, ceilings, by=by, why=why, now=self._now())

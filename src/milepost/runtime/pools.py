@@ -26,16 +26,16 @@ SOON_MS = 5_000
 LATER_MS = 60_000
 
 
-def reserving(session: Session, entry: e.Entry) -> Reserve | None:
-    """Return what an entry that is not applied yet reserves."""
-    asked = RESERVES[type(entry)](session.state, entry)
-    return None if asked is None else Reserve(asked.step, asked.cost, session.pools, asked.day)
-
-
-def settling(session: Session, entry: e.Entry) -> list[PoolSpent]:
-    """Return what an entry that is not applied yet settles."""
-    found = SETTLES[type(entry)](session.state, entry)
-    return [PoolSpent(one.step, one.spent, session.pools, one.day) for one in found]
+def charge(session: Session, entry: e.Entry, spent: list[PoolSpent]) -> Reserve | None:
+    """Return what an entry that is not applied yet reserves, and add to `spent` what it settles."""
+    kind, state = type(entry), session.state
+    if kind in RESERVES:
+        asked = RESERVES[kind](state, entry)
+        return None if asked is None else Reserve(asked.step, asked.cost, session.pools, asked.day)
+    if kind in SETTLES and (state.ledger.reserved or getattr(entry, "spent", None)):
+        found = SETTLES[kind](state, entry)
+        spent.extend(PoolSpent(one.step, one.spent, session.pools, one.day) for one in found)
+    return None
 
 
 def settled_at_once(session: Session, step: ToolStep) -> list[PoolSpent]:

@@ -24,7 +24,7 @@ from milepost.core.history import UNDOING, undoing
 from milepost.core.limit_entries import Overspent
 from milepost.core.manifest import EQUAL
 from milepost.core.outcome import Resend
-from milepost.core.pools import SETTLES, pools_of
+from milepost.core.pools import pools_of
 from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
@@ -184,12 +184,7 @@ class Session:
         self._fresh = True
         reserve, overspent, spent = None, {}, beside.pop("spent", [])
         for entry in entries:
-            kind = type(entry)
-            if type(entry) is e.EffectStarted:
-                if entry.reserve:
-                    reserve = pools.reserving(self, entry)
-            elif (state.ledger.reserved or getattr(entry, "spent", None)) and kind in SETTLES:
-                spent.extend(pools.settling(self, entry))
+            reserve = pools.charge(self, entry, spent) or reserve
             if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
