@@ -121,6 +121,7 @@ class Desk:
         self._refusal = refusal
 
     redactor = Redactor()
+    told = Engine.told
     lease_for = Engine.lease_for
     leased = Engine.leased
     moment = Engine.moment

@@ -1,6 +1,7 @@
 """What a person stops does not start, from the moment on in which they were told so; and who waits goes on at once."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,38 @@ def test_a_stop_file_made_by_hand_stops_as_well_and_is_shown(tmp_path: Path) -> 
     marks.stop(place, marks.Stop("bob", "because", 7))
     assert marks.read(place) == marks.Stop("bob", "because", 7)
     assert [path.name for path in tmp_path.iterdir()] == ["store.db.stop"]
+
+
+async def test_the_mark_of_a_kill_stands_until_what_was_killed_has_let_go(stage: Stage) -> None:
+    """Requirement 66. The worker may see the mark before it has seen which of its runs were killed."""
+    sent, land = asyncio.Event(), asyncio.Event()
+
+    @mp.tool
+    async def hang() -> None:
+        sent.set()
+        while not land.is_set():
+            with suppress(asyncio.CancelledError):
+                await land.wait()
+
+    @mp.workflow(version="1", tools=[hang])
+    async def hanging(run: mp.Run) -> None:
+        await hang()
+
+    async with stage.app(hanging) as app:
+        handle = await app.start(hanging)
+        await sent.wait()
+        worker = app._worker
+        assert worker is not None
+        place, name = str(stage.path), worker.engine.worker
+        await app._operator().kill(handle.id, by="ann", why="it hangs")
+
+        await worker._live()
+        stands = marks.asked_to_let_go(place, name)
+        land.set()
+
+        assert stands
+
+        async def gone() -> bool:
+            return not marks.asked_to_let_go(place, name)
+
+        await until(gone, "it has let go")

@@ -152,7 +152,7 @@ def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Onc
         return None
     plan = started.plan
     value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
-    return Once(session.tenant, step.tool.name, value, step.id, step.bound.digest)
+    return Once(session.tenant, step.tool.name, value, step.id, step.bound.digest, started.attempt > 1)
 
 
 def _started(session: Session, step: ToolStep, effect: Effect | None, number: int) -> e.EffectStarted:

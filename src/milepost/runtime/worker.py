@@ -54,7 +54,7 @@ class Worker:
                 await self._stopped()
                 if not self.engine.halted:
                     await self._look()
-                self._live()
+                await self._live()
             except StoreError as error:
                 self.failed = error
                 break
@@ -103,11 +103,13 @@ class Worker:
                 await driver.take_inbox(session)
         await self._lost()
 
-    def _live(self) -> None:
+    async def _live(self) -> None:
         """Tell a supervisor that this process goes on: its loop turns, and no commit has hung for long."""
         engine = self.engine
-        if marks.asked_to_let_go(engine.store.place, engine.worker) and not engine.hanging:
-            marks.has_let_go(engine.store.place, engine.worker)
+        if marks.asked_to_let_go(engine.store.place, engine.worker):
+            await self._lost()  # the kill may be younger than the last look: what it took must be known first
+            if not engine.hanging:
+                marks.has_let_go(engine.store.place, engine.worker)
         if self._beat is not None and not engine.writer.stuck:
             self._beat()
 

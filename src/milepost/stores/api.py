@@ -62,13 +62,14 @@ class EffectRow(msgspec.Struct, gc=False):
 
 
 class Once(msgspec.Struct, gc=False):
-    """A business identity that no other run may start the tool for."""
+    """A business identity that no other run may start the tool for. `again`: the effect may have claimed it before."""
 
     tenant: str
     tool: str
     value: str
     step: str
     digest: str
+    again: bool = False
 
 
 class OnceSettled(msgspec.Struct, gc=False):

@@ -135,7 +135,8 @@ def _append(cipher: Cipher, append: Append) -> Append:
         hidden.status = Status(status.status, status.at, status.reason, status.until, ask, why)
     if once is not None:
         identity = cipher.identity(once.tenant, once.tool, once.value)
-        hidden.once = Once(once.tenant, once.tool, identity, once.step, cipher.seal_text("", identity, once.digest))
+        digest = cipher.seal_text("", identity, once.digest)
+        hidden.once = Once(once.tenant, once.tool, identity, once.step, digest, once.again)
     return hidden
 
 

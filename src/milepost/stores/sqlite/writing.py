@@ -354,7 +354,8 @@ class Batch:
         once = append.once
         assert once is not None
         row = self._row("once_of", once.tenant, once.tool, once.value)
-        if row is not None and rules.holds_identity(append.head.run_id, once.step, row[0], row[1], row[3]):
+        own = (append.head.run_id, once.step)
+        if once.again and row is not None and rules.holds_identity(*own, row[0], row[1], row[3]):
             return
         if rules.identity_taken(row):
             raise OnceTaken(OnceRow(*row))

@@ -50,6 +50,17 @@ class Identities:
         refused(answer, OnceTaken)
 
     @proves
+    async def test_an_effect_that_says_so_claims_what_it_may_have_claimed_before(self, subject: Subject) -> None:
+        head, other = await subject.held("a1"), await subject.held("b1")
+        again = Once("", "charge", "order-1", ":0", "d1", again=True)
+        await subject.done(append(head, b"started", once=again))
+        await subject.done(append(head, b"started again", once=again))
+
+        (answer,) = await subject.write(append(other, b"started", once=again))
+
+        assert refused(answer, OnceTaken).row.run_id == "a1", "only its own"
+
+    @proves
     async def test_of_two_claims_in_one_batch_the_first_wins(self, subject: Subject) -> None:
         first, second = await subject.held("a1"), await subject.held("a2")
 
