@@ -404,11 +404,7 @@ class CancelAsked(Entry, frozen=True, tag="cancel_asked.1"):
 
 
 class MessageRefused(Entry, frozen=True, tag="message_refused.1"):
-    """A message reached the run and could not be applied.
-
-    `kind` is the message's; `about` names what it spoke of, and `code` says in a stable word why it was refused, where
-    that is an answer to an approval (core/approval.py).
-    """
+    """A message reached the run and could not be applied. Of an answer, `code` says why (core/approval.py)."""
 
     kind: str
     why: str

@@ -182,7 +182,7 @@ class Session:
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
         state, rows, settled, seen = self.state, [], [], Approvals(self.state, beside)
         self._fresh = True
-        reserve, overspent, spent = None, {}, beside.pop("spent", [])
+        spent, reserve = beside.pop("spent", []), None
         for entry in entries:
             reserve = pools.charge(self, entry, spent) or reserve
             if type(entry) in LEAVING:
@@ -190,8 +190,6 @@ class Session:
                 rows.extend(left(state, entry))
             state.apply(entry)
             seen.after(entry)
-            if type(entry) is Overspent:
-                overspent = dict(state.overspent)
             row = ROWS.get(type(entry))
             if row is not None:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
@@ -206,6 +204,7 @@ class Session:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
+        overspent = dict(state.overspent) if any(type(entry) is Overspent for entry in entries) else {}
         beside |= {"reserve": reserve, "spent": spent, "overspent": overspent}
         return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
 
