@@ -5,6 +5,7 @@ import pytest
 from milepost.core.append import (
     claim_lost,
     epoch_lost,
+    holds_identity,
     identity_taken,
     may_be_killed,
     next_epoch,
@@ -57,3 +58,10 @@ def test_of_a_killed_run_what_is_in_doubt_is_looked_into_later() -> None:
     outcomes = {"not_started", "started", "unknown", "confirmed", "failed"}
 
     assert {outcome for outcome in outcomes if settles_later(outcome)} == {"started", "unknown", "confirmed"}
+
+
+def test_an_effect_holds_its_own_identity_while_it_is_started_and_no_other_does() -> None:
+    assert holds_identity("r1", ":0", "r1", ":0", "started")
+    assert not holds_identity("r1", ":0", "r2", ":0", "started")
+    assert not holds_identity("r1", ":0", "r1", ":1", "started")
+    assert not holds_identity("r1", ":0", "r1", ":0", "confirmed")

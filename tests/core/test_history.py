@@ -139,6 +139,7 @@ def test_a_run_whose_effects_are_settled_may_go_back() -> None:
         ([say.started(), say.lost()], "pay/charge#1 is unknown: milepost resolve"),
         ([*did(), e.Contradicted(at=25, step=say.STEP, evidence="two", by="w")], "pay/charge#1 is being looked into"),
         ([e.RunStopped(at=25, status="killed", code="killed", why="no")], "killed"),
+        ([e.RunStopped(at=25, status="blocked", code="imported", why="here")], "taken in from another store"),
         ([asked()], "being taken back to boundary 0 already"),
         ([e.CancelAsked(at=25, by="bob", why="no")], "asked to stop"),
         ([e.ChildStarted(at=25, step=":1", child="c1", workflow="w", digest="d")], "child c1 was started since"),
