@@ -16,6 +16,7 @@ import milepost as mp
 from milepost.core import decide as deciding
 from milepost.core import entries as e
 from milepost.core import inbox, messages
+from milepost.core.approval import TTL_MS
 from milepost.core.authority import Granted
 from milepost.core.lease import needed_until
 from milepost.core.outcome import Ask
@@ -111,7 +112,7 @@ class Desk:
         self.sessions: dict[str, Session] = {}
         self.writer: Any = self
         self.turn = self.tools_in_flight = self.lapses = 0
-        self.policy = None
+        self.policy = self.operators = None
         self.crowded, self.failed, self.draining = False, None, False
         self.halted, self.breaker = False, None
         self.stops = SimpleNamespace(now=list, again=list)
@@ -122,6 +123,7 @@ class Desk:
 
     redactor = Redactor()
     told = Engine.told
+    approval_ttl_ms = TTL_MS
     lease_for = Engine.lease_for
     leased = Engine.leased
     moment = Engine.moment
