@@ -43,3 +43,13 @@ def test_an_answer_signs_what_it_is_bound_to_and_what_is_said_of_it() -> None:
         asked.statement("store-1", "run-1", approved=True, by="ann", why="yes", at=7),
     ):
         assert other != said
+
+
+def test_an_approval_is_open_until_it_is_used_denied_or_closed() -> None:
+    asked = Approval("ap-1", ":0", "1", "d" * 64, 5)
+
+    assert asked.open
+    asked.verdict = "approved"
+    assert asked.open
+    asked.verdict = "used"
+    assert not asked.open
