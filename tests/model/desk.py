@@ -112,11 +112,7 @@ class Desk:
         self.sessions: dict[str, Session] = {}
         self.writer: Any = self
         self.turn = self.tools_in_flight = self.lapses = 0
-<<<<<<< HEAD
         self.policy, self.operators, self.approval_ttl_ms = None, None, TTL_MS
-=======
-        self.policy = self.operators = None
->>>>>>> wt-review4
         self.crowded, self.failed, self.draining = False, None, False
         self.halted, self.breaker = False, None
         self.stops = SimpleNamespace(now=list, again=list)
