@@ -142,6 +142,16 @@ FALSE = {
         [claimed(), started(), unknown(), started(1, resend=True)],
         [line()],
     ),
+    "a segment that ended while an effect was unknown": (
+        {"left_open"},
+        [claimed(), started(), unknown(), boundary()],
+        [],
+    ),
+    "a segment that ended while an effect was started": (
+        {"left_open"},
+        [claimed(), started(), boundary()],
+        [line()],
+    ),
     "an epoch that was claimed twice": ({"epoch"}, [claimed(1), claimed(1)], []),
     "an epoch that fell": ({"epoch"}, [claimed(2), claimed(1)], []),
     "killed under no new epoch": ({"epoch"}, [claimed(1), stopped("killed", epoch=1)], []),

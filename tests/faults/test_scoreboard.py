@@ -45,6 +45,15 @@ def test_every_fault_that_concerns_one_machine_has_a_scenario_and_none_has_two()
     assert listed >= OF_ONE_MACHINE
 
 
+def test_the_page_that_is_published_has_every_fault_and_none_of_them_lost() -> None:
+    rows = [line.split(" | ") for line in text("docs/reliability.md").splitlines() if re.match(r"\| \d+ \|", line)]
+    verdicts = {int(row[0].strip("| ")): row[2] for row in rows}
+
+    assert set(verdicts) == OF_ONE_MACHINE
+    assert {number for number, verdict in verdicts.items() if verdict == "survived with a person"} <= WITH_A_PERSON
+    assert set(verdicts.values()) <= {"survived", "survived with a person"}
+
+
 # ------------------------------------------------------------ what is lost is seen
 
 

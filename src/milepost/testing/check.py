@@ -15,6 +15,7 @@ The rules, each a `Violation.rule`:
   phantom        its journal says confirmed, and it was not applied
   rewritten      a final outcome was written over, which only a contradiction allows
   started_twice  one attempt has two `started`
+  left_open      a boundary was written while an effect before it was started or unknown
   epoch          epochs do not rise, or an attempt began under another epoch than its owner's
   damaged        the chain, an entry or a chunk does not verify
 
@@ -50,6 +51,7 @@ Rule = Literal[
     "phantom",
     "rewritten",
     "started_twice",
+    "left_open",
     "epoch",
     "damaged",
 ]
@@ -149,10 +151,10 @@ class Reading:
         match entry:
             case e.RunCreated() | e.Checkpointed() | e.Rewound() | e.RunDone():
                 self.ended = isinstance(entry, e.RunDone)
-                self._leave(list(self._open))
+                self._end_segment()
             case e.RewindAsked():
                 self.ended = False
-                self._leave(list(self._open))
+                self._end_segment()
             case e.Claimed(epoch=epoch):
                 self._rise(epoch)
             case e.RunStopped():
@@ -174,6 +176,12 @@ class Reading:
                 self._leave([step for step, told in self._open.items() if told.outcome == "failed"])
             case _:
                 pass  # nothing about an effect's outcome
+
+    def _end_segment(self) -> None:
+        for told in self._open.values():
+            if told.outcome in {"started", "unknown"}:
+                self.violations.append(told.broke("left_open", f"its segment ended while it was {told.outcome}"))
+        self._leave(list(self._open))
 
     def _leave(self, steps: list[str]) -> None:
         """Close these places: the next call there is another effect."""
