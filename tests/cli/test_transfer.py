@@ -119,6 +119,21 @@ def test_an_approval_that_was_given_before_the_export_is_not_given_after_the_imp
     assert keyed.ledger() == ["mail ann"]
 
 
+def test_a_run_that_began_elsewhere_is_not_taken_back_here(keyed: Shop) -> None:
+    """Requirement 21. Where it came from it may have been taken back already: then undoing it here undoes it twice."""
+    run = keyed.start("buy", "one")
+    keyed.drive()
+    export(keyed, run)
+    import_(keyed)
+
+    code, why = keyed.refused("rewind", run, "--to", "buy", "--why", "the wrong one", "--store", "other.db")
+
+    assert (code, why) == (5, "not_reversible")
+    told = keyed.milepost("rewind", run, "--to", "buy", "--dry-run", "--store", "other.db").output
+    assert "began in another store" in " ".join(told.split())
+    assert keyed.ledger() == ["one 500"]
+
+
 async def answered(store: Store) -> bool:
     """Whether the one run of a store has taken an approval into its record."""
     [run] = await store.runs(Query())

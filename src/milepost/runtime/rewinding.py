@@ -27,7 +27,7 @@ import msgspec
 
 from milepost.core import codec, history
 from milepost.core import entries as e
-from milepost.core.chain import verify
+from milepost.core.chain import genesis, verify
 from milepost.core.chunks import digest_of
 from milepost.core.decide import given_up_read
 from milepost.core.history import undoing
@@ -76,13 +76,15 @@ async def find_way(engine: Engine, run_id: str, to: str, *, driven: bool = False
     `driven` says that a living process holds the run, which first lets what is in flight end. Raises UnknownRun,
     UnknownBoundary, Damaged.
     """
-    told = await _read(engine, run_id)
+    told, foreign = await _read(engine, run_id)
     target = told.find(to)
     if target is None:
         raise UnknownBoundary(run_id, to, [stage.name for stage in told.standing()])
     about = _about.decode(await engine.verified_chunk(run_id, told.state.about_digest))
     workflow = engine.workflows.get(about.workflow)
     way = Way(target, refused=history.refused(told, target, driven=driven))
+    if foreign:
+        way.refused.append("it began in another store, where it may have been taken back already: fork it")
     if about.attached:
         way.refused.append(ATTACHED)
     elif workflow is None:
@@ -102,10 +104,12 @@ async def find_way(engine: Engine, run_id: str, to: str, *, driven: bool = False
     return way
 
 
-async def _read(engine: Engine, run_id: str) -> History:
+async def _read(engine: Engine, run_id: str) -> tuple[History, bool]:
+    """Return a run's whole record, verified, and whether another store began it: its chain's genesis says so."""
     before, stored, head = await engine.store.chain(run_id)
     verify(run_id, before, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
-    return history.read(run_id, (codec.decode(one.plain) for one in stored))
+    told = history.read(run_id, (codec.decode(one.plain) for one in stored))
+    return told, before != genesis(engine.store.id, run_id)
 
 
 def _out_of_time(about: e.About, now: int) -> list[str]:
