@@ -166,7 +166,7 @@ def drive(process: Process, run_id: str, outside: Outside, *, until: frozenset[s
 def _serve(process: Process, run_id: str, outside: Outside) -> None:
     operator = Operator(process.store, process.write, process.time.now)
     for approval in now(process.store.approvals("", "asked")):
-        process.do(operator.approve(approval.id, by="ann"))
+        process.do(operator.approve(approval.id, by="bea"))
     for effect in now(Inspector(process.store).effects(run_id)):
         if effect.outcome == "unknown" and effect.person:
             found = outside.find(effect.tool, effect.args)

@@ -225,7 +225,7 @@ class Model(RuleBasedStateMachine):
 
     def answers(self, *, yes: bool) -> None:
         for approval in now(self.looker.approvals("", "asked")):
-            answer = self.operator.approve(approval.id, by="ann") if yes else None
+            answer = self.operator.approve(approval.id, by="bea") if yes else None
             with contextlib.suppress(mp.UnknownApproval):
                 now(answer or self.operator.deny(approval.id, by="ann", why="no"))
 

@@ -225,3 +225,18 @@ async def test_a_resend_that_did_not_happen_settles_itself_alone(
         assert (settled["attempt"], settled["reason"], settled["why"]) == (2, reason, str(error))
         assert [view.outcome for view in await app.inspect.effects(handle.id)] == ["unknown"]
         assert "effect_failed" not in await names(app, handle.id)
+
+
+async def test_a_call_whose_time_ended_in_a_lost_run_is_not_said_to_be_over_while_its_thread_still_runs(
+    stage: Stage,
+) -> None:
+    service = Service(lambda: "late")
+    flow = service.flow(timeout="200ms")
+    async with stage.app(flow) as app:
+        run_id = await killed_in_flight(stage, app, flow)
+        await asyncio.sleep(0.6)  # its time ends, and there is time to say so
+        assert "attempt_quieted" not in await names(app, run_id)
+
+        service.go_on.set()
+
+        await has_outcome(app, run_id, "flow/slow#1", "confirmed")

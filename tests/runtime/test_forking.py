@@ -83,7 +83,7 @@ async def test_neither_money_nor_scopes_nor_approvals_come_along(stage: Stage, o
         await parked(fork, "approval")
         [mine] = await app.inspect.approvals("asked")
         assert mine.id != asked.id
-        with pytest.raises(mp.UnknownApproval, match="approved already"):
+        with pytest.raises(mp.UnknownApproval, match="used already"):
             await app.approve(asked.id, by="mallory")
         await app.approve(mine.id, by="bob")
         await parked(fork, "budget")

@@ -1,7 +1,6 @@
 """A start that the store refused leaves nothing behind: not the money it reserved, not the approval it used."""
 
 import asyncio
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -10,70 +9,24 @@ import pytest
 import milepost as mp
 from tests.runtime.stage import Stage, has_entry, names, parked, status_of, until
 
-HELD = "INSERT INTO mp_switches (scope, kind, why, by, at) VALUES ('tool:held', 'freeze', 'stock take', 'ann', 1)"
+
+async def frozen(app: mp.App, *scopes: str) -> None:
+    for scope in scopes:
+        await app._operator().freeze(scope, by="ann", why=f"{scope} is closed")
 
 
-async def switched_off(stage: Stage, flow: mp.Workflow[Any, Any]) -> None:
-    """Create the store, and stand a switch on tool `held`."""
-    async with stage.app(flow).client():
-        pass
-    stage.write(HELD)
+async def thaw(app: mp.App, scope: str) -> None:
+    await app._operator().thaw(scope, by="ann", why="it is open again")
 
 
-async def looked_again(stage: Stage, handle: mp.Handle[Any]) -> None:
-    """Let the time pass after which a refused call is tried again, and wait until it was refused once more."""
-    before = (await parked(handle, "switch")).until
-    stage.clock.advance("2s")
+async def refused_by(handle: mp.Handle[Any], scope: str) -> None:
+    """Wait until the run rests on a switch on this scope."""
 
-    async def refused() -> bool:
+    async def ask() -> bool:
         waiting = (await handle.status()).waiting
-        return waiting is not None and isinstance(waiting.until, datetime) and waiting.until != before
+        return waiting is not None and waiting.reason == "switch" and f"{scope} is closed" in (waiting.ask or "")
 
-    await until(refused)
-
-
-async def let_go(stage: Stage, handle: mp.Handle[Any]) -> None:
-    stage.write("DELETE FROM mp_switches")
-
-    async def done() -> bool:
-        stage.clock.advance("2s")
-        return (await handle.status()).status == "done"
-
-    await until(done)
-
-
-@pytest.mark.parametrize("looks", [0, 1])
-async def test_money_that_a_refused_call_reserved_is_there_for_another(stage: Stage, looks: int) -> None:
-    sent: list[str] = []
-
-    @mp.tool(effect="keyed", key_ttl="1h", cost={"usd": 2})
-    async def held() -> str:
-        sent.append("held")
-        return "held"
-
-    @mp.tool(effect="keyed", key_ttl="1h", cost={"usd": 2})
-    async def free() -> str:
-        sent.append("free")
-        return "free"
-
-    @mp.workflow(version="1", name="flow", tools=[held, free])
-    async def flow(run: mp.Run) -> list[str]:
-        async def later() -> str:
-            await run.sleep("1m")
-            return await free()
-
-        return list(await run.gather(held(), later()))
-
-    await switched_off(stage, flow)
-    async with stage.app(flow, still=True) as app:
-        handle = await app.start(flow, budget={"usd": 2})
-        for _ in range(looks):
-            await looked_again(stage, handle)
-        await parked(handle, "switch")
-        stage.clock.advance("1m")
-        await has_entry(app, handle.id, "effect_confirmed")
-
-        assert sent == ["free"]
+    await until(ask, scope)
 
 
 async def test_a_refused_call_is_planned_once_however_often_it_is_refused(stage: Stage) -> None:
@@ -88,13 +41,15 @@ async def test_a_refused_call_is_planned_once_however_often_it_is_refused(stage:
     async def flow(run: mp.Run) -> str:
         return await held()
 
-    await switched_off(stage, flow)
     async with stage.app(flow, still=True) as app:
+        await frozen(app, "all", "tool:held")
         handle = await app.start(flow)
-        for _ in range(2):
-            await looked_again(stage, handle)
-        await let_go(stage, handle)
+        await refused_by(handle, "all")
+        await thaw(app, "all")
+        await refused_by(handle, "tool:held")
+        await thaw(app, "tool:held")
 
+        assert await handle.result(timeout="10s") == "held"
         assert (await names(app, handle.id)).count("effect_planned") == 1
         assert calls == ["held"]
 
@@ -108,39 +63,16 @@ async def test_a_refused_transactional_call_is_planned_once_too(stage: Stage) ->
     async def flow(run: mp.Run) -> str:
         return await held()
 
-    await switched_off(stage, flow)
     async with stage.app(flow, still=True) as app:
+        await frozen(app, "all", "tool:held")
         handle = await app.start(flow)
-        for _ in range(2):
-            await looked_again(stage, handle)
-        await let_go(stage, handle)
+        await refused_by(handle, "all")
+        await thaw(app, "all")
+        await refused_by(handle, "tool:held")
+        await thaw(app, "tool:held")
 
+        assert await handle.result(timeout="10s") == "held"
         assert (await names(app, handle.id)).count("effect_planned") == 1
-
-
-async def test_an_approval_outlives_the_refusal_of_the_call_that_it_was_given_for(stage: Stage) -> None:
-    """Requirement 20."""
-
-    @mp.tool(effect="keyed", key_ttl="1h", approval=True)
-    async def held() -> str:
-        return "held"
-
-    @mp.workflow(version="1", name="flow", tools=[held])
-    async def flow(run: mp.Run) -> str:
-        return await held()
-
-    await switched_off(stage, flow)
-    async with stage.app(flow, still=True) as app:
-        handle = await app.start(flow)
-        await parked(handle, "approval")
-        (asked,) = (line.fields for line in await app.inspect.journal(handle.id) if line.name == "approval_asked")
-        await app.approve(asked["id"], by="ann")
-        await looked_again(stage, handle)
-        await let_go(stage, handle)
-
-        (started,) = (line.fields for line in await app.inspect.journal(handle.id) if line.name == "effect_started")
-        assert started["approval"] == asked["id"]
-        assert (await names(app, handle.id)).count("approval_asked") == 1
 
 
 async def test_a_call_that_waited_for_a_scope_is_asked_about_when_it_has_it(stage: Stage) -> None:
@@ -255,3 +187,106 @@ async def test_a_free_read_keeps_the_pause_that_its_provider_asks_for(stage: Sta
         assert calls == [1]
         stage.clock.advance("1m")
         assert await handle.result(timeout="10s") == "done"
+
+
+class Loaded:
+    """A workflow whose call of `held` is refused while another arm keeps the run in memory."""
+
+    def __init__(self, **options: Any) -> None:
+        self.hold = asyncio.Event()
+        self.sent: list[str] = []
+
+        @mp.tool(name="held", effect="keyed", key_ttl="1h", **options)
+        async def held() -> str:
+            self.sent.append("held")
+            return "held"
+
+        @mp.tool(name="free", effect="keyed", key_ttl="1h", cost={"usd": 2})
+        async def free() -> str:
+            self.sent.append("free")
+            return "free"
+
+        async def busy() -> str:
+            await self.hold.wait()
+            return "busy"
+
+        async def later(run: mp.Run) -> str:
+            await run.sleep("1m")
+            return await free()
+
+        @mp.workflow(version="1", name="flow", tools=[held, free])
+        async def flow(run: mp.Run) -> list[str]:
+            return list(await run.gather(held(), busy(), later(run)))
+
+        self.flow = flow
+
+    async def refused_by(self, app: mp.App, scope: str) -> None:
+        """Wait until the call rests on a switch on this scope."""
+
+        async def ask() -> bool:
+            sessions = app._need_engine().sessions.values()
+            return any(f"{scope} is closed" in waiting.ask for held in sessions for waiting in held.waits.values())
+
+        await until(ask, scope)
+
+
+async def test_money_that_was_reserved_in_memory_is_given_back_each_time_the_call_is_refused(stage: Stage) -> None:
+    loaded = Loaded(cost={"usd": 2})
+    async with stage.app(loaded.flow, still=True) as app:
+        await frozen(app, "all", "tool:held")
+        handle = await app.start(loaded.flow, budget={"usd": 2})
+        await has_entry(app, handle.id, "effect_planned")
+        await loaded.refused_by(app, "all")
+        await thaw(app, "all")
+        await loaded.refused_by(app, "tool:held")
+        stage.clock.advance("1m")
+
+        await has_entry(app, handle.id, "effect_confirmed")
+
+        assert loaded.sent == ["free"]
+        loaded.hold.set()
+
+
+async def test_an_approval_that_was_used_in_memory_is_given_back_each_time_the_call_is_refused(stage: Stage) -> None:
+    """Requirement 20."""
+    loaded = Loaded(approval=True)
+    async with stage.app(loaded.flow, still=True) as app:
+        await frozen(app, "all", "tool:held")
+        handle = await app.start(loaded.flow, budget={"usd": 2})
+        await has_entry(app, handle.id, "approval_asked")
+        (asked,) = (line.fields for line in await app.inspect.journal(handle.id) if line.name == "approval_asked")
+        await app.approve(asked["id"], by="ann")
+        await loaded.refused_by(app, "all")
+        await thaw(app, "all")
+        await loaded.refused_by(app, "tool:held")
+        await thaw(app, "tool:held")
+
+        await has_entry(app, handle.id, "effect_started")
+
+        (start,) = (line.fields for line in await app.inspect.journal(handle.id) if line.name == "effect_started")
+        assert start["approval"] == asked["id"]
+        assert (await names(app, handle.id)).count("approval_asked") == 1
+        loaded.hold.set()
+
+
+async def test_what_was_never_sent_is_sent_though_its_key_would_have_expired_meanwhile(stage: Stage) -> None:
+    """A key that nobody has seen cannot have been forgotten."""
+    attempts: list[int] = []
+
+    @mp.tool(effect="keyed", key_ttl="1h")
+    async def act(call: mp.Call) -> str:
+        attempts.append(call.attempt)
+        if call.attempt == 1:
+            raise mp.NotSent("busy", retry_after="2h")
+        return "done"
+
+    @mp.workflow(version="1", name="flow", tools=[act])
+    async def flow(run: mp.Run) -> str:
+        return await act()
+
+    async with stage.app(flow, still=True) as app:
+        handle = await app.start(flow)
+        await parked(handle, "time")
+        stage.clock.advance("2h")
+        assert await handle.result(timeout="10s") == "done"
+        assert attempts == [1, 2]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, names, parked, until
+from tests.runtime.stage import Stage, parked
 
 
 def acting(sent: list[int], **options: Any) -> mp.Workflow[None, str]:
@@ -54,40 +54,6 @@ async def test_a_start_uses_the_very_approval_that_was_given_for_it(stage: Stage
 
         assert (await fields(app, handle.id, "effect_started"))["approval"] == asked["id"]
         assert sent == [1]
-
-
-@pytest.mark.parametrize("scope", ["all", "tool:act", "workflow:flow", "tenant:acme"])
-async def test_a_switch_on_any_scope_of_a_call_keeps_it_from_starting(stage: Stage, scope: str) -> None:
-    sent: list[int] = []
-    flow = acting(sent)
-    async with stage.app(flow).client():
-        pass
-    stage.write(
-        "INSERT INTO mp_switches (scope, kind, why, by, at) VALUES (?, 'freeze', 'stock take', 'ann', 1)", scope
-    )
-    async with stage.app(flow, still=True) as app:
-        handle = await app.start(flow, authority=mp.Authority("bot", tenant="acme"))
-        waiting = await parked(handle, "switch")
-        assert (waiting.ask, sent) == (f"{scope}: stock take", [])
-        stage.write("DELETE FROM mp_switches")
-
-        async def done() -> bool:
-            stage.clock.advance("2s")
-            return (await handle.status()).status == "done"
-
-        await until(done)
-        assert sent == [1]
-        assert (await names(app, handle.id)).count("effect_planned") == 1
-
-
-async def test_a_switch_on_another_scope_keeps_nothing_from_starting(stage: Stage) -> None:
-    sent: list[int] = []
-    flow = acting(sent)
-    async with stage.app(flow).client():
-        pass
-    stage.write("INSERT INTO mp_switches (scope, kind, why, by, at) VALUES ('tool:other', 'freeze', 'x', 'ann', 1)")
-    async with stage.app(flow) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == "done"
 
 
 async def test_an_authority_is_no_more_from_the_moment_on_at_which_it_ends(stage: Stage) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from typing import Any
 
 from milepost.core.chain import genesis, link
+from milepost.stores.api import Lift
+from milepost.stores.api import Lift
 from milepost.testing.store_conformance import Subject
 from milepost.testing.store_conformance.subject import append, switch
 from tests.stores.conftest import SqlitePlace
@@ -19,7 +21,7 @@ def system(
         head = await subject.held("a1")
         await subject.done(append(head, b"held", holds=[switch("tool:charge")]))
         if lifted:
-            await subject.done(append(head, b"lifted", lifts=[("tool:charge", "mended", "ann")]))
+            await subject.done(append(head, b"lifted", lifts=[Lift("tool:charge", "mended", "ann")]))
         writer = subject.store._writer  # type: ignore[attr-defined]
         row = writer.execute("SELECT * FROM mp_runs WHERE run = 0").fetchall()[0]
         moved = writer.execute(

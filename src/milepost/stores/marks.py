@@ -85,7 +85,11 @@ def _settle(folder: Path) -> None:
 
 
 def _mark(place: str, worker: str) -> Path:
-    return Path(place + ".workers") / f"{worker}.kill"
+    return Path(_mark_path(place, worker))
+
+
+def _mark_path(place: str, worker: str) -> str:
+    return f"{place}.workers/{worker}.kill"
 
 
 def ask_to_let_go(place: str, worker: str) -> None:
@@ -98,7 +102,7 @@ def ask_to_let_go(place: str, worker: str) -> None:
 
 def asked_to_let_go(place: str, worker: str) -> bool:
     """Say whether the calls of a killed run have to let go."""
-    return os.path.exists(_mark(place, worker))  # noqa: PTH110  asked ten times a second
+    return os.path.exists(_mark_path(place, worker))  # noqa: PTH110  asked at each turn of a worker
 
 
 def has_let_go(place: str, worker: str) -> None:
