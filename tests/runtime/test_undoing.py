@@ -7,7 +7,7 @@ import pytest
 import milepost as mp
 from milepost.errors import NotReversible
 from tests.runtime.refunds import Outside, at_closing, desk_of, rewound
-from tests.runtime.stage import Stage, has_entry, parked, status_of
+from tests.runtime.stage import Stage, parked, status_of
 
 WHY: Any = {"by": "ann", "why": "the wrong customer"}
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from milepost.core.chain import genesis, link
 from milepost.stores.api import Lift
-from milepost.stores.api import Lift
 from milepost.testing.store_conformance import Subject
 from milepost.testing.store_conformance.subject import append, switch
 from tests.stores.conftest import SqlitePlace
