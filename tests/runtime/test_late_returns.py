@@ -80,7 +80,7 @@ async def test_what_was_refused_for_good_and_then_returns_contradicts_the_record
 
         await status_of(handle, "blocked")
         assert (
-            "attempt 1 returned after it was settled as failed"
+            "attempt 1 returned after it was settled as rejected"
             in (await fields(app, handle.id, "contradicted"))["evidence"]
         )
         assert [switch.scope for switch in await app.inspect.switches()] == ["tool:act"]

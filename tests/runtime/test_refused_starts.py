@@ -211,7 +211,7 @@ class Loaded:
             return "busy"
 
         async def later(run: mp.Run) -> str:
-            await run.sleep("1m")
+            await run.receive("go", int)
             return await free()
 
         @mp.workflow(version="1", name="flow", tools=[held, free])
@@ -239,7 +239,7 @@ async def test_money_that_was_reserved_in_memory_is_given_back_each_time_the_cal
         await loaded.refused_by(app, "all")
         await thaw(app, "all")
         await loaded.refused_by(app, "tool:held")
-        stage.clock.advance("1m")
+        await app.send(handle.id, "go", 1)
 
         await has_entry(app, handle.id, "effect_confirmed")
 

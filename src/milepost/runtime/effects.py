@@ -147,8 +147,12 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
 
 
 def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
-    """Return the business identity to claim: with the first attempt, and never again unless it was made elsewhere."""
-    if not step.tool.once or (started.attempt > 1 and not session.state.imported):
+    """Return the business identity to claim: with the first attempt, and again where that may have left no claim.
+
+    So it is where the run was made elsewhere, and where a transactional tool was rolled back, its claim with it.
+    """
+    again = session.state.imported or step.tool.effect == "transactional"
+    if not step.tool.once or (started.attempt > 1 and not again):
         return None
     plan = started.plan
     value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
@@ -302,6 +306,10 @@ def returned(
     if session.dropped is not None:
         session.evidence(effect, number, "returned", data)
         return
+    settled = effect.doubt.attempts[number - 1].settled
+    if settled not in {"", "returned"} and effect.effect != "read":  # a read changes nothing, so it contradicts nothing
+        session.engine.contradicted(session, effect, f"attempt {number} returned after it was settled as {settled}")
+        return
     raw, chunks = session.stow(data)
     spent = {**call.spending} if call is not None and call.spending else None
     now = session.engine.clock.now()
@@ -317,8 +325,6 @@ def returned(
         alarm = pools.overspent(session, effect, number, spent)
         saw = (effect, number, "returned", data, "")
         session.put(confirmed, *alarm, chunks=chunks, saw=saw, tried=tried)
-    elif effect.outcome == "failed" and effect.effect != "read":  # a read changes nothing, so it contradicts nothing
-        session.engine.contradicted(session, effect, f"attempt {number} returned after it was settled as failed")
 
 
 def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool, tried: Tried = ()) -> None:
