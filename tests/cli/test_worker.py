@@ -194,10 +194,15 @@ def test_exit_codes_reach_the_caller_of_a_real_process(shop: Shop) -> None:
     assert codes == [0, 5, 3, 4, 2]
 
 
+def heeds_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_command_ends_with_code_130(shop: Shop) -> None:
     command = [sys.executable, "-m", "milepost", "start", "sleeping", "--wait"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, cwd=shop.folder, stdout=pipe, stderr=pipe, text=True)
+    # Whoever runs the tests in the background of a shell has SIGINT ignored, and every process below it inherits that.
+    process = subprocess.Popen(command, cwd=shop.folder, stdout=pipe, stderr=pipe, text=True, preexec_fn=heeds_sigint)  # noqa: PLW1509  it only sets a disposition
     shop.workers.append(process)
     assert process.stderr is not None
     assert "No worker is running" in process.stderr.readline()
