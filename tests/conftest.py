@@ -18,6 +18,7 @@ settings.load_profile("milepost")
 for hook in sys.meta_path:
     if isinstance(hook, AssertionRewritingHook):
         hook._must_rewrite.discard("milepost")
+pytest.register_assert_rewrite("milepost.testing.store_conformance")  # whose asserts are tests
 
 
 @pytest.fixture(autouse=True)

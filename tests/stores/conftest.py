@@ -6,8 +6,6 @@ import pytest
 
 from milepost.stores.sqlite.store import SqliteStore
 
-pytest.register_assert_rewrite("milepost.testing.store_conformance")
-
 
 class SqlitePlace:
     """One file, opened as often as a test likes."""
