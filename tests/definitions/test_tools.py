@@ -1,6 +1,6 @@
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,13 @@ class Receipt:
     cents: int
 
 
+class Noted(Step[None]):
+    """A step that has no result to wait for."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
+
+
 class Branch:
     """A caller that only notes what it is asked for."""
 
@@ -31,7 +38,7 @@ class Branch:
 
     def call(self, tool: Tool[..., Any], bound: Bound, /) -> Step[Any]:
         self.asked.append((tool.name, bound.data))
-        return Step()
+        return Noted()
 
 
 def inside(caller: Any, act: Callable[[], Any]) -> Any:

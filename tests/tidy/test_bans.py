@@ -252,7 +252,7 @@ def test_a_rule_sees_what_it_forbids(pattern: re.Pattern[str], said: str) -> Non
     ("pattern", "said"),
     [
         (MACHINE_PATH, "https://example.test/" + "home/page"),
-        (MACHINE_PATH, "docs/work/plan.md"),
+        (MACHINE_PATH, "docs/" + "work/plan.md"),
         (SQL, "PRAGMA journal_mode = WAL"),
         (SQL, "BEGIN IMMEDIATE"),
         (SQL, "SAVEPOINT append"),

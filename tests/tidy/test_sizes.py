@@ -4,7 +4,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 
-from tests.tidy.repository import python_files, text, tree
+from tests.tidy.repository import files, python_files, text, tree
 
 FOLDERS = ("src", "tests", "benchmarks", "evaluation", "faults", "mutation", "examples")
 FILE_LINES = 500
@@ -12,7 +12,8 @@ FUNCTION_LINES = 60
 
 
 def file_sizes() -> dict[str, int]:
-    return {name: len(text(name).splitlines()) for name in python_files(*FOLDERS)}
+    statements = [name for name in files() if name.endswith(".sql")]
+    return {name: len(text(name).splitlines()) for name in (*python_files(*FOLDERS), *statements)}
 
 
 def function_sizes() -> dict[str, int]:

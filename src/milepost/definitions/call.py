@@ -7,7 +7,7 @@ compares itself with the task that calls.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,9 +38,6 @@ class Step(Awaitable[R_co], Generic[R_co]):
     __slots__ = ("path",)
 
     path: str
-
-    def __await__(self) -> Generator[Any, None, R_co]:
-        raise NotImplementedError
 
 
 class Caller(Protocol):
