@@ -19,7 +19,7 @@ EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation)
 
-.PHONY: help demo test coverage lint format bench duplicates evaluate faults mutants lock clean strace
+.PHONY: help demo test coverage lint format bench duplicates evaluate faults mutants lock clean strace servers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -28,7 +28,7 @@ help:  ## what can be made
 demo: $(RUNNABLE)  ## the refund desk, its worker killed again and again; the outside ledgers judge
 	@$(BIN)/milepost demo $(ARGS)
 
-test: coverage strace  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
+test: coverage strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 coverage: $(TESTABLE)
@@ -84,6 +84,10 @@ strace:
 	else \
 	  echo 'The crash tests kill processes at system calls with strace: install it (apt-get install strace).' >&2; exit 1; \
 	fi
+
+# PostgreSQL 16 and 18 and Temporal come with the wheels of requirements/dev.lock; 15 and PgBouncer are the system's.
+servers:
+	@tests/servers/install.sh
 
 # --universal: one lock for every Python from 3.11 on and both systems. No index address and no header with a command line:
 # a lock says what is wanted, never where one machine fetched it.

