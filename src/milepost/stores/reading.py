@@ -206,12 +206,7 @@ class Reads:
 
     def switches(self) -> list[Switch]:
         """Return what is stopped now, and by what: switches by scope, then the breakers that hold calls."""
-        return self.stops_in(self._run("stops"))
-
-    def stops_in(self, rows: Sequence[Any]) -> list[Switch]:
-        """Return what rows of the statement `stops` say."""
-        found, breakers = stopping.read(rows, self._cipher)
-        return [*found, *(stopping.switch_of(row) for row in breakers.values() if row.state != "closed")]
+        return stopping.standing(self._run("stops"), self._cipher)
 
     def waiting(self) -> dict[str, int]:
         """Return how many runs that nobody holds wait for each scope."""

@@ -53,6 +53,12 @@ def read(rows: Sequence[Any], cipher: Cipher | None) -> tuple[list[Switch], dict
     return switches, breakers
 
 
+def standing(rows: Sequence[Any], cipher: Cipher | None) -> list[Switch]:
+    """Return what is stopped, from the rows of `stops`: switches by scope, then the breakers that hold calls."""
+    found, breakers = read(rows, cipher)
+    return [*found, *(switch_of(row) for row in breakers.values() if row.state != "closed")]
+
+
 class Stops:
     """Looks at and changes what is stopped. `enter` writes an entry of the store's own journal: its bytes, and when."""
 
@@ -194,7 +200,7 @@ class Stops:
             until = self._stands_until(awaited)
             if until is not None:
                 behind = self._waiting(awaited.scope, probes=True).index(run) if until > now else 0
-                self._sql.do("due_by_then", max(now, until) + behind * STAGGER_MS, run)
+                self._sql.many("due_by_then", [(max(now, until) + behind * STAGGER_MS, run)])
 
     def _stands_until(self, awaited: Awaited) -> int | None:
         """Return when a run that waits may look: None where only an event helps, 0 where nothing stands any more."""
