@@ -43,7 +43,7 @@ PARTS = (
     Part("session", ("runtime/session.py",), IN_THIS_PROCESS),
     Part(
         "append",
-        ("runtime/writer.py", "stores/sqlite/writing.py"),
+        ("runtime/writer.py", "stores/writing.py"),
         (
             "tests/stores",
             "--ignore=tests/stores/test_failing_disk.py",

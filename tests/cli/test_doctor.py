@@ -11,6 +11,7 @@ import pytest
 
 from milepost.app import open_store
 from milepost.runtime.clock import SystemClock
+from milepost.stores.health import clock
 from milepost.stores.sqlite import health
 from milepost.stores.sqlite.connection import MIGRATIONS
 from tests.cli.shop_floor import Shop
@@ -181,9 +182,9 @@ def shop_store(file: str) -> None:
 def test_a_clock_a_moment_behind_is_no_fault() -> None:
     now = time.time_ns() // 1_000_000
 
-    assert health.clock(now + 1_000, now).ok
-    assert not health.clock(now + 10_000, now).ok
-    assert health.clock(0, now).found == "nothing is written yet"
+    assert clock(now + 1_000, now).ok
+    assert not clock(now + 10_000, now).ok
+    assert clock(0, now).found == "nothing is written yet"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from milepost.errors.record import (
     StoreError,
     StoreFailed,
     StoreMissing,
+    StoreUnreachable,
     UnsafeLibrary,
 )
 from milepost.errors.steps import (
@@ -101,6 +102,7 @@ __all__ = [
     "StoreError",
     "StoreFailed",
     "StoreMissing",
+    "StoreUnreachable",
     "StrayTask",
     "TookTooLong",
     "UnknownApproval",

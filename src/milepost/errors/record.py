@@ -80,6 +80,33 @@ class StoreFailed(StoreError):
         self.why = why
 
 
+_UNREACHABLE = {
+    "away": ("does not answer", "See whether the server runs and can be reached from here, then try again"),
+    "login": ("does not let us in", "Check the user and the password of the URL (or PGPASSWORD, or ~/.pgpass)"),
+    "database": ("has no such database", "Create it first: createdb NAME"),
+    "exhausted": (
+        "has no connection left",
+        "Each process holds up to four. Run fewer, raise max_connections, or put a pooler in front of it",
+    ),
+}
+
+
+class StoreUnreachable(StoreError):
+    """The server that holds the store cannot be worked with now. Nothing was written.
+
+    `kind` is `away`, `login`, `database` or `exhausted`.
+    """
+
+    code = "store_unreachable"
+
+    def __init__(self, place: str, kind: str, why: str) -> None:
+        what, todo = _UNREACHABLE[kind]
+        super().__init__(f"{place} {what}: {why}. {todo}.")
+        self.place = place
+        self.kind = kind
+        self.why = why
+
+
 class Damaged(StoreError):
     """The record of a run does not verify; nothing is sent on its word."""
 

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import shutil
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import apsw
-import msgspec
 
-from milepost.core.duration import from_ms
 from milepost.stores.api import Check
+from milepost.stores.health import clock, latest
 from milepost.stores.sqlite.connection import MIGRATIONS, OLDEST_SAFE, SQL
+from milepost.stores.sqlite.statements import SqliteStatements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FREE_LEAST = 100 * 1024 * 1024
-CLOCK_SLACK_MS = 2_000
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-class _Moment(msgspec.Struct):
-    at: int
-
-
-_moment = msgspec.json.Decoder(_Moment)
 
 
 def checks(writer: apsw.Connection, place: str, now: int) -> list[Check]:
@@ -51,7 +42,7 @@ def checks(writer: apsw.Connection, place: str, now: int) -> list[Check]:
         Check("migrations", applied == len(MIGRATIONS), f"{applied} of {len(MIGRATIONS)} applied", "milepost init"),
         private([place, place + "-wal", place + "-shm"]),
         room(place),
-        clock(latest(writer), now),
+        clock(latest(SqliteStatements(writer)), now),
     ]
 
 
@@ -76,23 +67,3 @@ def room(place: str, least: int = FREE_LEAST) -> Check:
     """Say whether the disk has at least `least` bytes left: a commit that finds none stops its process."""
     free = shutil.disk_usage(Path(place).resolve().parent).free
     return Check("disk", free >= least, f"{free // 1_048_576:,} MiB free", "free some of the disk that holds the store")
-
-
-def latest(writer: apsw.Connection) -> int:
-    """Return the latest moment that anything of the store was written at; 0 for an empty one."""
-    changes = cast("list[tuple[int | None]]", writer.execute(SQL["latest_change"]).fetchall())
-    bodies = cast("list[tuple[bytes]]", writer.execute(SQL["last_bodies"]).fetchall())
-    moments = [at or 0 for (at,) in changes]
-    for (body,) in bodies:
-        with suppress(msgspec.DecodeError, RecursionError, UnicodeError):  # a damaged entry is what `verify` reports
-            moments.append(_moment.decode(body).at)
-    return max(moments)
-
-
-def clock(written: int, now: int) -> Check:
-    """Say whether the record holds moments that have not come yet: then a clock stood wrong, or was set back."""
-    ahead = written - now
-    found = f"the latest entry is of {from_ms(written):%Y-%m-%d %H:%M:%S} UTC" if written else "nothing is written yet"
-    if ahead > CLOCK_SLACK_MS:
-        found += f", {ahead / 1000:,.0f} s from now"
-    return Check("clock", ahead <= CLOCK_SLACK_MS, found, "set the clock of this machine, or of the one that wrote it")

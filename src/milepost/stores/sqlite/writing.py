@@ -1,64 +1,22 @@
-"""One batch of operations, one transaction.
-
-Appends are first tried optimistically: all rows are gathered, written with one `executemany` a table, and the counts of
-changed rows are compared with what they must be. Where a count is wrong (a lost epoch, an identity that is taken), or
-where an operation needs an answer from the database, the batch is rolled back and redone one operation at a time, each
-in a savepoint, so that one refusal never touches another. Numbers and hashes are given as entries are written: a
-refusal breaks nothing queued behind it. Heads in memory change only after the commit succeeded.
-"""
+"""What of a batch is SQLite's own: tools inside the transaction, and deleted bytes that are overwritten."""
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import astuple
-
-from milepost.core import append as rules
-from milepost.core.chain import genesis, link
-from milepost.errors import EpochLost, MilepostError, Rejected, UnknownRun
-from milepost.stores.api import (
-    Append,
-    Claim,
-    Create,
-    Created,
-    Deliver,
-    Emit,
-    Enlist,
-    Head,
-    Kill,
-    Killed,
-    NewRun,
-    Once,
-    OnceRow,
-    OnceSettled,
-    OnceTaken,
-    Operation,
-    Post,
-    Throw,
-)
-from milepost.stores.keeping import MarkSeal, Prune, TakeIn
-from milepost.stores.pools import PoolShort, SetCeiling
-from milepost.stores.sqlite import keeping
-from milepost.stores.sqlite.connection import SQL
+from milepost.errors import Rejected
+from milepost.stores.keeping import Prune
 from milepost.stores.sqlite.guarded import GuardedTx
-from milepost.stores.sqlite.pools import Pools
-from milepost.stores.sqlite.stopping import Stops
+from milepost.stores.sqlite.statements import SqliteStatements
+from milepost.stores.writing import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import apsw
 
+    from milepost.stores.api import Append, Operation
     from milepost.stores.encryption import Cipher
-
-
-SYSTEM_RUN = 0
-SYSTEM_ID = "system"
-
-
-class Recount(Exception):
-    """The optimistic try does not add up: redo one by one."""
 
 
 class RolledBack(Exception):
@@ -69,35 +27,8 @@ class RolledBack(Exception):
         self.append = append
 
 
-class Moved:
-    """Where a run's chain ends after what was written so far, and the head in memory that will be moved there."""
-
-    __slots__ = ("boundary", "hash", "head", "row", "segment", "seq")
-
-    def __init__(self, head: Head, row: int, seq: int, digest: bytes) -> None:
-        self.head = head
-        self.row = row
-        self.seq = seq
-        self.hash = digest
-        self.boundary: int | None = None
-        self.segment = head.segment
-
-
-class Rows:
-    """What a batch of appends writes, by table."""
-
-    __slots__ = ("chunks", "effects", "heads", "journal", "status")
-
-    def __init__(self) -> None:
-        self.journal: list[tuple[Any, ...]] = []
-        self.heads: dict[int, Moved] = {}
-        self.chunks: list[tuple[Any, ...]] = []
-        self.effects: dict[tuple[int, str], tuple[Any, ...] | None] = {}
-        self.status: dict[int, tuple[Any, ...]] = {}
-
-
-class Batch:
-    """Writes one batch through a connection that is inside a transaction."""
+class SqliteBatch(Batch):
+    """Writes one batch through a connection that is inside a transaction, all but what is `refused` already."""
 
     def __init__(
         self,
@@ -106,384 +37,31 @@ class Batch:
         refused: Sequence[Operation] = (),
         cipher: Cipher | None = None,
     ) -> None:
+        super().__init__(SqliteStatements(connection), store_id, cipher)
         self.connection = connection
-        self.store_id = store_id
         self.refused = refused
-        self.cipher = cipher
-        self.moved: dict[int, Moved] = {}
-        self._next_row: int | None = None
-        self.stops = Stops(connection, self.system_entry, cipher)
-        self.pools = Pools(connection, self.system_entry)
-
-    # ------------------------------------------------------------ the optimistic try
-
-    def together(self, appends: Sequence[Append]) -> None:
-        """Write plain appends at once. Raises Recount when any of them would have been refused."""
-        rows = Rows()
-        for append in appends:
-            self._gather(append, rows)
-        self._write(rows, count=True)
-        try:
-            self.pools.together(appends)
-            self._claim_identities(appends)
-            self._settle_identities(appends)
-            for append in appends:
-                self._beside(append)
-        except (PoolShort, UnknownRun) as error:  # a message for a run that is not there refuses its own append alone
-            raise Recount from error
-        self.moved.update(rows.heads)
-
-    def _gather(self, append: Append, rows: Rows) -> None:
-        if append.work is not None or self.stops.concern(append):
-            raise Recount
-        self._number(append, append.entries, rows)
-        self._project(append, rows)
-
-    def _project(self, append: Append, rows: Rows) -> None:
-        run = append.head.run
-        if append.chunks:
-            rows.chunks.extend((run, digest, body) for digest, body in append.chunks.items())
-        for effect in append.effects:
-            rows.effects[run, effect.step] = None if effect.outcome is None else (run, *astuple(effect))
-        if append.status is not None:
-            s = append.status
-            rows.status[run] = (s.status, s.reason, s.until, s.ask, s.why, s.at, run)
-
-    def _number(self, append: Append, entries: Sequence[bytes], rows: Rows) -> Moved:
-        head, run = append.head, append.head.run
-        moved = rows.heads.get(run)
-        if moved is None:
-            before = self.moved.get(run)
-            moved = Moved(head, head.row, head.seq, head.hash) if before is None else _after(before)
-            rows.heads[run] = moved
-        if moved.head is not head:
-            raise Recount  # two owners of one run in one batch: let the epochs decide
-        row, seq, digest, previous = self.next_row, moved.seq, moved.hash, moved.row
-        if append.boundary is not None:
-            moved.boundary = row + append.boundary
-        if self.cipher is not None:
-            entries = [self.cipher.seal(head.run_id, f"entry {n}", body) for n, body in enumerate(entries, seq + 1)]
-        for body in entries:
-            seq += 1
-            digest = link(digest, body)
-            rows.journal.append((row, run, seq, previous, body, digest))
-            previous = row
-            row += 1
-        self._next_row = row
-        moved.row, moved.seq, moved.hash, moved.segment = previous, seq, digest, head.segment
-        return moved
-
-    def _write(self, rows: Rows, *, count: bool) -> None:
-        run = self.connection.executemany
-        before = self.connection.total_changes()
-        run(
-            SQL["advance_head"],
-            [(m.row, m.seq, m.hash, m.boundary, m.segment, key, m.head.epoch) for key, m in rows.heads.items()],
-        )
-        if count and self.connection.total_changes() - before != len(rows.heads):
-            raise Recount
-        run(SQL["insert_entry"], rows.journal)
-        if rows.chunks:
-            run(SQL["insert_chunk"], rows.chunks)
-        if rows.effects:
-            put = [row for row in rows.effects.values() if row is not None]
-            if put:
-                run(SQL["put_effect"], put)
-            if len(put) < len(rows.effects):
-                run(SQL["drop_effect"], [key for key, row in rows.effects.items() if row is None])
-        if rows.status:
-            run(SQL["put_status"], rows.status.values())
-
-    def _claim_identities(self, appends: Sequence[Append]) -> None:
-        claims = [_claim_of(append, append.once) for append in appends if append.once is not None]
-        if not claims:
-            return
-        before = self.connection.total_changes()
-        self.connection.executemany(SQL["claim_once"], claims)
-        if self.connection.total_changes() - before != len(claims):
-            raise Recount
-
-    def _settle_identities(self, appends: Sequence[Append]) -> None:
-        """Write what became of identities, in the order in which it was said: neighbours of one kind together."""
-        said = [(append.head.run, settled) for append in appends for settled in append.once_settled]
-        if not said:
-            return
-        before = self.connection.total_changes()
-        for released, some in groupby(said, lambda one: one[1].outcome is None):
-            if released:
-                keys = [(s.tenant, s.tool, s.value, run, s.step) for run, s in some]
-                self.connection.executemany(SQL["release_once"], keys)
-            else:
-                rows = [(s.outcome, s.result, s.tenant, s.tool, s.value, run, s.step) for run, s in some]
-                self.connection.executemany(SQL["settle_once"], rows)
-        if self.connection.total_changes() != before:
-            self.stops.settled([(append.at, one) for append in appends for one in append.once_settled])
-
-    def _beside(self, append: Append) -> None:
-        run = self.connection.executemany
-        head = append.head
-        for row in append.approvals:
-            shown = (row.id, head.run, row.step, row.path, row.tool, row.args, row.asked_at, row.verdict)
-            run(SQL["put_approval"], [shown])
-        if append.answers:
-            run(SQL["answer_approval"], [(verdict, by, id_) for id_, verdict, by in append.answers])
-        if append.taken:
-            run(SQL["take_message"], [(id_,) for id_ in append.taken])
-        for post in append.posts:
-            self._deliver(post)
-        if append.lease is not None:
-            worker, until = append.lease
-            run(SQL["renew_worker"], [(until, worker)])
-        if append.release is not None:
-            now, due = append.release
-            run(SQL["release_run"], [(now, due, head.run)])
-            if append.waits:
-                self.stops.wait(head.run, append.waits, append.at, due)
-
-    def group(self, appends: Sequence[Append]) -> list[Any]:
-        """Write appends at once in a savepoint, or one by one where they do not add up; return their answers."""
-        self.connection.execute("SAVEPOINT together").fetchall()
-        kept, row = dict(self.moved), self._next_row
-        try:
-            self.together(appends)
-        except Recount:
-            self.connection.execute("ROLLBACK TO together").fetchall()
-            self.connection.execute("RELEASE together").fetchall()
-            self.stops.forget()
-            self.pools.forget()
-            self.moved, self._next_row = kept, row
-            return [self.alone(append) for append in appends]
-        self.connection.execute("RELEASE together").fetchall()
-        return [None] * len(appends)
-
-    # ------------------------------------------------------------ one by one
 
     def alone(self, operation: Operation) -> Any:
-        """Perform one operation in a savepoint; return its answer, or the error that refused it."""
+        """Perform one operation as a part of its own; return its answer, or the error that refused it."""
         if any(operation is one for one in self.refused):
             return Rejected("a statement of it rolled the whole transaction back: use OR ABORT or OR FAIL")
-        self.connection.execute("SAVEPOINT operation").fetchall()
-        kept, row = dict(self.moved), self._next_row
+        if type(operation) is not Prune:
+            return super().alone(operation)
+        # What is deleted is overwritten in the file, too: whoever asked for it to be gone did not mean "until it is
+        # found".
+        kept_before = self.connection.pragma("secure_delete")
+        self.connection.pragma("secure_delete", True)
         try:
-            answer = self._perform(operation)
-        except MilepostError as refusal:
-            self.connection.execute("ROLLBACK TO operation").fetchall()
-            self.stops.forget()
-            self.pools.forget()
-            self.moved = kept
-            self._next_row = row
-            answer = refusal
-        self.connection.execute("RELEASE operation").fetchall()
-        return answer
+            return super().alone(operation)
+        finally:
+            self.connection.pragma("secure_delete", kept_before)
 
-    def _perform(self, operation: Operation) -> Any:
-        match operation:
-            case Append():
-                return self._append(operation)
-            case Create(run=run):
-                return self._create(run)
-            case Claim():
-                return self._claim(operation)
-            case Deliver(post=post):
-                return self._deliver(post)
-            case Kill():
-                return self._kill(operation)
-            case Enlist(worker=worker):
-                row = (worker.id, worker.host, worker.pid, worker.started_at, worker.lease_until)
-                self.connection.execute(SQL["put_worker"], row).fetchall()
-                return None
-            case MarkSeal():
-                return keeping.mark(self, operation)
-            case Prune():
-                return keeping.prune(self, operation)
-            case TakeIn():
-                return keeping.take_in(self, operation)
-            case SetCeiling():
-                return self.pools.set(operation)
-            case Emit(events=events):
-                rows = [(at, body, run_id) for run_id, at, body in events]
-                self.connection.executemany(SQL["insert_event"], rows)
-                return None
-            case Throw():
-                return self.stops.throw(operation)
-
-    def _append(self, append: Append) -> None:
-        head, rows = append.head, Rows()
-        if append.scopes:
-            self.stops.check(append)
-        found = self._row("head_of", head.run)
-        if rules.epoch_lost(head.epoch, None if found is None else found[0]):
-            raise EpochLost(head.run_id, head.epoch)
-        self.pools.reserve(append)
-        entries = [*append.entries]
-        if append.work is not None:
-            tx = GuardedTx(self.connection)
-            try:
-                entries.extend(append.work(tx))
-            finally:
-                tx.end()
-                if not self.connection.in_transaction:
-                    raise RolledBack(append)
-        self._number(append, entries, rows)
-        self._project(append, rows)
-        if append.once is not None:
-            self._claim_identity(append)
-        self._write(rows, count=False)
-        self.pools.settle(append)
-        self.stops.apply(append)
-        self._settle_identities([append])
-        self._beside(append)
-        self.moved.update(rows.heads)
-
-    def system_entry(self, body: bytes, at: int) -> None:
-        """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
-        found = self._row("head_of", SYSTEM_RUN)
-        if found is None:
-            made = (SYSTEM_RUN, SYSTEM_ID, "", "", 0, None, "", None, None, "", None, "{}", at, at)
-            self.connection.execute(SQL["insert_run"], made).fetchall()
-            first = genesis(self.store_id, SYSTEM_ID)
-            self.connection.execute(SQL["insert_head"], (SYSTEM_RUN, 0, 0, 0, first, 0, None)).fetchall()
-            found = (0, 0, 0, first, 0, None)
-        epoch, row, seq, digest, _, segment = found
-        append = Append(Head(SYSTEM_RUN, SYSTEM_ID, epoch, row, seq, digest, segment), [body], at)
-        rows = Rows()
-        self._number(append, append.entries, rows)
-        self._write(rows, count=False)
-
-    def _claim_identity(self, append: Append) -> None:
-        once = append.once
-        assert once is not None
-        row = self._row("once_of", once.tenant, once.tool, once.value)
-        own = (append.head.run_id, once.step)
-        if once.again and row is not None and rules.holds_identity(*own, row[0], row[1], row[3]):
-            return
-        if rules.identity_taken(row):
-            raise OnceTaken(OnceRow(*row))
-        self.connection.execute(SQL["claim_once"], _claim_of(append, once)).fetchall()
-
-    def _create(self, new: NewRun) -> Created:
-        if new.key is not None:
-            found = self._row("run_by_key", int(new.attached), new.key)
-            if found is not None:
-                return Created(found[1], fresh=False, workflow=found[2], digest=found[3])
-        if self._row("run_number", new.id) is not None:
-            return Created(new.id, fresh=False, workflow=new.workflow, digest=new.digest)
-        keeping.refuse_pruned(self.connection, new.id, None if new.key is None else (int(new.attached), new.key))
-        run = cast("int", self._value("next_run"))
-        parent = None if new.parent is None else self._parent(new)
-        row = self.next_row
-        digest = link(genesis(self.store_id, new.id), new.entry)
-        made = (
-            run, new.id, new.workflow, new.version, int(new.attached), new.key, new.digest, new.due, parent,
-            new.principal, new.tenant, new.tags, new.at, new.at,
-        )  # fmt: skip
-        self.connection.execute(SQL["insert_run"], made).fetchall()
-        self.connection.execute(SQL["insert_entry"], (row, run, 1, None, new.entry, digest)).fetchall()
-        self.connection.execute(SQL["insert_head"], (run, 0, row, 1, digest, row, new.segment)).fetchall()
-        self.connection.executemany(SQL["insert_chunk"], [(run, name, body) for name, body in new.chunks.items()])
-        self._next_row = row + 1
-        return Created(new.id, fresh=True, workflow=new.workflow, digest=new.digest)
-
-    def _parent(self, new: NewRun) -> int:
-        parent = self.run_number(new.parent or "")
-        found = self._row("head_of", parent)
-        if new.parent_epoch is not None and (found is None or found[0] != new.parent_epoch):
-            raise EpochLost(new.parent or "", new.parent_epoch)
-        return parent
-
-    def _claim(self, claim: Claim) -> Head:
-        run = self.run_number(claim.run_id)
-        found = self._row("owner_of", run)
-        assert found is not None
-        if rules.claim_lost(found[0], claim.owner_was):
-            raise EpochLost(claim.run_id, 0)
-        self.connection.execute(SQL["claim_run"], (claim.owner, claim.at, run)).fetchall()
-        self.connection.execute(SQL["waits_no_more"], (run,)).fetchall()
-        return self._raise_epoch(run, claim.run_id, claim.entry)
-
-    def _raise_epoch(self, run: int, run_id: str, entry: Any) -> Head:
-        found = self._row("head_of", run)
-        assert found is not None
-        held, row, seq, digest, _, segment = found
-        epoch = rules.next_epoch(held)
-        self.connection.execute(SQL["raise_epoch"], (epoch, run)).fetchall()
-        self.moved.pop(run, None)  # the old owner's head, wherever this batch has moved it, is appended to no more
-        append = Append(Head(run, run_id, epoch, row, seq, digest, segment), [entry(epoch)], 0)
-        rows = Rows()
-        self._number(append, append.entries, rows)
-        self._write(rows, count=False)
-        moved = rows.heads[run]
-        return Head(run, run_id, epoch, moved.row, moved.seq, moved.hash, segment)
-
-    def _deliver(self, post: Post) -> bool:
-        run = self.run_number(post.run_id)
-        before = self.connection.total_changes()
-        self.connection.execute(SQL["deliver"], (run, post.message_id, post.body)).fetchall()
-        fresh = self.connection.total_changes() != before
-        if fresh:
-            self.connection.execute(SQL["wake_run"], (post.at, run)).fetchall()
-        return fresh
-
-    def _kill(self, kill: Kill) -> Killed:
-        root = self.run_number(kill.run_id)
-        killed = Killed([], [], [])
-        for run, run_id, status in self.connection.execute(SQL["children_of"], (root,)).fetchall():
-            effects = self.connection.execute(SQL["open_effects"], (run,)).fetchall()
-            open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})
-            if not rules.may_be_killed(str(status)):
-                continue
-            owner = self._value("owner_of", run)
-            if owner is not None and owner not in killed.owners:
-                killed.owners.append(owner)
-            self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
-            self.connection.execute(SQL["lose_effects"], ("killed while in flight", run)).fetchall()
-            self.connection.execute(SQL["waits_no_more"], (run,)).fetchall()
-            freed = self.connection.execute(SQL["release_failed"], (run,)).fetchall()
-            self.stops.settled([(kill.at, OnceSettled(*cast("tuple[str, str, str]", one), None)) for one in freed])
-            self.pools.killed(cast("int", run))
-            due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None
-            why = kill.why if self.cipher is None else self.cipher.seal_text(str(run_id), "why", kill.why)
-            self.connection.execute(SQL["stop_run"], ("killed", why, due, kill.at, run)).fetchall()
-            killed.runs.append(str(run_id))
-            killed.unknown.extend((str(run_id), path) for path in open_paths)
-        parent = self._value("parent_of", root)
-        if parent is not None and kill.run_id in killed.runs:
-            self._deliver(kill.tell(parent))
-        return killed
-
-    # ------------------------------------------------------------ small reads inside the transaction
-
-    @property
-    def next_row(self) -> int:
-        """The row that the next entry takes."""
-        if self._next_row is None:
-            self._next_row = cast("int", self._value("last_row")) + 1
-        return self._next_row
-
-    def _row(self, name: str, *args: Any) -> Any:
-        rows = self.connection.execute(SQL[name], args).fetchall()
-        return rows[0] if rows else None
-
-    def _value(self, name: str, *args: Any) -> Any:
-        row = self._row(name, *args)
-        return None if row is None else row[0]
-
-    def used_rows(self, count: int) -> None:
-        """Take note of rows of the journal that were written beside this batch's own."""
-        self._next_row = self.next_row + count
-
-    def run_number(self, run_id: str) -> int:
-        """Return a run's number. Raises UnknownRun."""
-        run = self._value("run_number", run_id)
-        if run is None:
-            raise UnknownRun(run_id)
-        return cast("int", run)
-
-
-def _claim_of(append: Append, once: Once) -> tuple[Any, ...]:
-    return (once.tenant, once.tool, once.value, append.head.run, once.step, once.digest)
-
-
-def _after(moved: Moved) -> Moved:
-    """Return a copy to move on from: the original stands until the group that uses the copy is written."""
-    return Moved(moved.head, moved.row, moved.seq, moved.hash)
+    def work(self, append: Append, work: Callable[[Any], list[bytes]]) -> list[bytes]:
+        """Run a transactional tool inside this transaction; return what it says came of it."""
+        tx = GuardedTx(self.connection)
+        try:
+            return work(tx)
+        finally:
+            tx.end()
+            if not self.connection.in_transaction:
+                raise RolledBack(append)

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from milepost.core.codec import encode
 from milepost.core.pools import NOTHING, Key, Row, bucket, keys, short
 from milepost.core.store_entries import CeilingSet
 from milepost.stores.pools import PoolShort
-from milepost.stores.sqlite.connection import SQL
 
 if TYPE_CHECKING:
-    import apsw
-
     from milepost.stores.api import Append
     from milepost.stores.pools import SetCeiling
+    from milepost.stores.statements import Statements
 
 
 class Pools:
     """What a batch knows of the shared budgets; `forget` it where a part of the batch was rolled back."""
 
-    __slots__ = ("_ceilings", "_connection", "_held", "_journal", "_spent")
+    __slots__ = ("_ceilings", "_held", "_journal", "_spent", "_sql")
 
-    def __init__(self, connection: apsw.Connection, journal: Callable[[bytes, int], None]) -> None:
-        self._connection = connection
+    def __init__(self, sql: Statements, journal: Callable[[bytes, int], None]) -> None:
+        self._sql = sql
         self._journal = journal
         self.forget()
 
@@ -64,13 +62,13 @@ class Pools:
             missing = short((pool, per, unit), self._limits()[pool, per, unit], self._spent_in(row), held, cost)
             if missing is not None:
                 raise PoolShort(missing)
-            self._do("put_reserved", *row, run, asked.step, f"{cost:f}")
+            self._sql.do("put_reserved", *row, run, asked.step, f"{cost:f}")
             self._held[row] = held + cost
 
     def settle(self, append: Append) -> None:
         """Let go what steps of an append had reserved, and book what they spent."""
         for unit, amount in append.overspent.items():
-            self._do("put_overspent", append.head.run, unit, f"{amount:f}")
+            self._sql.do("put_overspent", append.head.run, unit, f"{amount:f}")
         if not append.spent or not self._limits():
             return
         for settled in append.spent:
@@ -81,47 +79,47 @@ class Pools:
 
     def killed(self, run: int) -> None:
         """Let go what a killed run had reserved for effects that are neither started nor unknown."""
-        self._do("release_reserved", run)
+        self._sql.do("release_reserved", run)
         self.forget()
 
     def set(self, asked: SetCeiling) -> int:
         """Set or lift ceilings, and journal it; return how many runs that wait for money look again."""
         for unit, ceiling in asked.ceilings.items():
             if ceiling is None:
-                self._do("lift_ceiling", asked.pool, asked.per, unit)
-                self._do("forget_reserved", asked.pool, unit, int(asked.per == "day"))
+                self._sql.do("lift_ceiling", asked.pool, asked.per, unit)
+                self._sql.do("forget_reserved", asked.pool, unit, int(asked.per == "day"))
             else:
-                self._do("set_ceiling", asked.pool, asked.per, unit, f"{ceiling:f}")
+                self._sql.do("set_ceiling", asked.pool, asked.per, unit, f"{ceiling:f}")
         entry = CeilingSet(
             at=asked.at, pool=asked.pool, per=asked.per, ceilings=dict(asked.ceilings), why=asked.why, by=asked.by
         )
         self._journal(encode(entry), asked.at)
         self.forget()
-        before = self._connection.total_changes()
-        self._do("wake_for_money", asked.at)
-        return self._connection.total_changes() - before
+        return self._sql.changed("wake_for_money", asked.at)
 
     def _limits(self) -> dict[Key, Decimal]:
         if self._ceilings is None:
-            self._ceilings = {(pool, per, unit): Decimal(most) for pool, per, unit, most in self._do("ceilings")}
+            self._ceilings = {(pool, per, unit): Decimal(most) for pool, per, unit, most in self._sql.run("ceilings")}
         return self._ceilings
 
     def _held_in(self, row: Row) -> Decimal:
         found = self._held.get(row)
         if found is None:
-            found = self._held[row] = sum((Decimal(amount) for (amount,) in self._do("reserved_of", *row)), NOTHING)
+            found = self._held[row] = sum(
+                (Decimal(amount) for (amount,) in self._sql.run("reserved_of", *row)), NOTHING
+            )
         return found
 
     def _spent_in(self, row: Row) -> Decimal:
         found = self._spent.get(row)
         if found is None:
-            rows = self._do("spent_of", *row)
+            rows = self._sql.run("spent_of", *row)
             found = self._spent[row] = Decimal(rows[0][0]) if rows else NOTHING
         return found
 
     def _let_go(self, run: int, step: str) -> list[tuple[Row, Decimal]]:
         """Delete what a step holds; return its rows."""
-        rows = self._do("drop_reserved", run, step)
+        rows = self._sql.run("drop_reserved", run, step)
         gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
         for row, amount in gone:
             if row in self._held:
@@ -130,7 +128,4 @@ class Pools:
 
     def _book(self, row: Row, amount: Decimal) -> None:
         self._spent[row] = self._spent_in(row) + amount
-        self._do("put_spent", *row, f"{self._spent[row]:f}")
-
-    def _do(self, name: str, *args: Any) -> list[tuple[Any, ...]]:
-        return cast("list[tuple[Any, ...]]", self._connection.execute(SQL[name], args).fetchall())
+        self._sql.do("put_spent", *row, f"{self._spent[row]:f}")

@@ -10,7 +10,6 @@ not, so it verifies from the genesis of the store that it was begun in, which `m
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,14 +17,10 @@ from milepost.core.chain import genesis, link
 from milepost.errors import Damaged, Refused
 from milepost.stores.encryption import reveal, shown
 from milepost.stores.keeping import Leaf, MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn, TakenIn, Tombstone
-from milepost.stores.sqlite.connection import SQL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import apsw
-
-    from milepost.stores.sqlite.writing import Batch
+    from milepost.stores.statements import Statements
+    from milepost.stores.writing import Batch
 
 SEQUENCE = "seal_sequence"
 ROW = (
@@ -42,45 +37,45 @@ OF_A_RUN = ("entries", "chunks", "inbox", "effects", "events", "import", "reserv
 # ---------------------------------------------------------------- reading
 
 
-def standing(connection: apsw.Connection, store_id: str) -> Standing:
+def standing(sql: Statements, store_id: str) -> Standing:
     """Return where every chain ends, what was pruned, and the number of the last seal, as of one instant."""
-    with _instant(connection):
-        leaves = [Leaf(*row) for row in _rows(connection, "leaves")]
-        gone = [Tombstone(*row) for row in _rows(connection, "tombstones")]
-        return Standing(store_id, leaves, gone, _sequence(connection))
+    with sql.instant():
+        leaves = [Leaf(*row) for row in sql.run("leaves")]
+        gone = [Tombstone(*row) for row in sql.run("tombstones")]
+        return Standing(store_id, leaves, gone, _sequence(sql))
 
 
-def prunable(connection: apsw.Connection, before: int, workflow: str | None, limit: int) -> list[Prunable]:
+def prunable(sql: Statements, before: int, workflow: str | None, limit: int) -> list[Prunable]:
     """Return runs that ended before a moment, oldest first, each with what keeps it."""
-    return [Prunable(*row) for row in _rows(connection, "prunable", before, workflow, None, limit)]
+    return [Prunable(*row) for row in sql.run("prunable", before, workflow, None, limit)]
 
 
-def copy(connection: apsw.Connection, store_id: str, run: int, run_id: str) -> RunCopy:
+def copy(sql: Statements, store_id: str, run: int, run_id: str) -> RunCopy:
     """Return a whole run as it stands. Raises Damaged where its chain cannot be read to its beginning."""
-    with _instant(connection):
-        found = _rows(connection, "head_of", run)
+    with sql.instant():
+        found = sql.run("head_of", run)
         if not found:
             raise Damaged(run_id, "it has no head")
         epoch, row, seq, digest, boundary, segment = found[0]
-        entries = _rows(connection, "whole_chain", row)
-        at = _rows(connection, "boundary_seq", boundary)
+        entries = sql.run("whole_chain", row)
+        at = sql.run("boundary_seq", boundary)
         if not at or not entries:
             raise Damaged(run_id, "its latest boundary is missing")
-        origin = _rows(connection, "origin_of", run)
+        origin = sql.run("origin_of", run)
         return RunCopy(
             run_id,
             origin[0][0] if origin else store_id,
-            _named(ROW, _rows(connection, "copy_row", run))[0],
+            _named(ROW, sql.run("copy_row", run))[0],
             seq,
             digest,
             epoch,
             segment,
             at[0][0],
             [body for _, body, _ in entries],
-            dict(_rows(connection, "copy_chunks", run)),
-            _named(ONCE, _rows(connection, "copy_once", run)),
-            _named(APPROVAL, _rows(connection, "copy_approvals", run)),
-            _named(EFFECT, _rows(connection, "copy_effects", run)),
+            dict(sql.run("copy_chunks", run)),
+            _named(ONCE, sql.run("copy_once", run)),
+            _named(APPROVAL, sql.run("copy_approvals", run)),
+            _named(EFFECT, sql.run("copy_effects", run)),
         )
 
 
@@ -89,106 +84,96 @@ def copy(connection: apsw.Connection, store_id: str, run: int, run_id: str) -> R
 
 def mark(batch: Batch, operation: MarkSeal) -> int:
     """Count one seal more, in the store's own journal."""
-    number = max(_sequence(batch.connection), operation.above) + 1
-    batch.connection.execute(SQL["put_meta"], (SEQUENCE, str(number))).fetchall()
+    number = max(_sequence(batch.sql), operation.above) + 1
+    batch.sql.do("put_meta", SEQUENCE, str(number))
     batch.system_entry(operation.entry(number), operation.at)
     return number
 
 
 def prune(batch: Batch, operation: Prune) -> list[Tombstone]:
     """Delete runs beside their tombstones. Raises UnknownRun, and Refused where one of them has to stay."""
-    connection = batch.connection
-    # What is deleted is overwritten in the file, too: whoever asked for it to be gone did not mean "until it is found".
-    kept_before = connection.pragma("secure_delete")
-    connection.pragma("secure_delete", True)
-    try:
-        return _prune(batch, operation)
-    finally:
-        connection.pragma("secure_delete", kept_before)
-
-
-def _prune(batch: Batch, operation: Prune) -> list[Tombstone]:
-    connection = batch.connection
+    sql = batch.sql
     runs = [batch.run_number(run_id) for run_id in operation.run_ids]
     stones = []
     for run, run_id in zip(runs, operation.run_ids, strict=True):
-        found = _rows(connection, "prunable", None, None, run_id, 1)
+        found = sql.run("prunable", None, None, run_id, 1)
         kept = found[0][5] if found else "it has not ended"
         if kept:
             raise Refused(f"run {run_id} cannot be pruned: {kept}. Look with: milepost show {run_id}")
         _keep_results(batch, run, run_id)
-        connection.execute(SQL["insert_tombstone"], (operation.at, operation.by, operation.why, run)).fetchall()
-        stone = Tombstone(*_rows(connection, "tombstone_of", run)[0])
+        sql.do("insert_tombstone", operation.at, operation.by, operation.why, run)
+        stone = Tombstone(*sql.run("tombstone_of", run)[0])
         stone = replace(stone, digest=shown(batch.cipher, run_id, "digest", stone.digest) or "")
         batch.system_entry(operation.entry(stone), operation.at)
         stones.append(stone)
     numbers = "[" + ",".join(map(str, runs)) + "]"
-    connection.execute(SQL["delete_approvals"], (numbers,)).fetchall()
+    sql.do("delete_approvals", numbers)
     for run in runs:
         for name in OF_A_RUN:
-            connection.execute(SQL[f"delete_{name}"], (run,)).fetchall()
+            sql.do(f"delete_{name}", run)
         batch.moved.pop(run, None)
     return stones
 
 
 def _keep_results(batch: Batch, run: int, run_id: str) -> None:
-    connection, cipher = batch.connection, batch.cipher
-    for tenant, tool, value, stored in _rows(connection, "once_results", run):
+    sql, cipher = batch.sql, batch.cipher
+    for tenant, tool, value, stored in sql.run("once_results", run):
         result = reveal(cipher, "", value, bytes(stored))
         if not result.startswith(_REFERENCE):
             continue
         digest = result[len(_REFERENCE) : -2].decode()
-        body = _rows(connection, "chunk_of", run, digest)
+        body = sql.run("chunk_of", run, digest)
         if cipher is not None:
             name = cipher.chunk_name(run_id, digest)
-            hidden = _rows(connection, "chunk_of", run, name)
+            hidden = sql.run("chunk_of", run, name)
             body = [(cipher.seal("", value, cipher.open(run_id, f"chunk {name}", row[0])),) for row in hidden] or body
         if body:
-            connection.execute(SQL["put_once_result"], (body[0][0], tenant, tool, value)).fetchall()
+            sql.do("put_once_result", body[0][0], tenant, tool, value)
 
 
 def take_in(batch: Batch, operation: TakeIn) -> TakenIn:
     """Take a run in, or find that it is here already. Raises Refused."""
-    connection, given = batch.connection, operation.copy
-    here = _rows(connection, "run_number", given.run_id)
+    sql, given = batch.sql, operation.copy
+    here = sql.run("run_number", given.run_id)
     if here:
-        head = _rows(connection, "head_of", here[0][0])
-        found = _rows(connection, "hash_at", head[0][1], given.seq) if head else []
+        head = sql.run("head_of", here[0][0])
+        found = sql.run("hash_at", head[0][1], given.seq) if head else []
         if not found or bytes(found[0][0]) != given.hash:
             raise Refused(
                 f"run {given.run_id} is here with another chain. Compare with: milepost journal {given.run_id}"
             )
         return TakenIn(given.run_id, fresh=False)
-    _refuse_strangers(connection, given)
-    run = cast("int", _rows(connection, "next_run")[0][0])
+    _refuse_strangers(sql, given)
+    run = cast("int", sql.run("next_run")[0][0])
     row, taken = given.row, given.row["status"] if operation.stop is None else "blocked"
     asked = (None, row["ask"], row["why"]) if operation.stop is None else ("person", operation.ask, operation.why)
     made = (
         run, given.run_id, row["workflow"], row["version"], row["attached"], row["key"], row["digest"], taken, *asked,
         row["parent"], row["principal"], row["tenant"], row["tags"], row["created_at"], operation.at,
     )  # fmt: skip
-    connection.execute(SQL["take_in_run"], made).fetchall()
+    sql.do("take_in_run", *made)
     origin = (run, given.origin, operation.bundle, operation.signer, operation.at, operation.by)
-    connection.execute(SQL["take_in_import"], origin).fetchall()
+    sql.do("take_in_import", *origin)
     _take_entries(batch, run, operation)
-    connection.executemany(SQL["insert_chunk"], [(run, name, body) for name, body in given.chunks.items()])
-    held = _take_rows(connection, run, given)
+    if given.chunks:
+        sql.many("insert_chunk", [(run, name, body) for name, body in given.chunks.items()])
+    held = _take_rows(sql, run, given)
     batch.system_entry(operation.told, operation.at)
     return TakenIn(given.run_id, fresh=True, held=held)
 
 
-def refuse_pruned(connection: apsw.Connection, run_id: str, key: tuple[int, str] | None) -> None:
+def refuse_pruned(sql: Statements, run_id: str, key: tuple[int, str] | None) -> None:
     """Raise Refused where a run of this id or key was pruned: what it did would be done once more."""
-    gone = _rows(connection, "pruned_of", run_id) or (_rows(connection, "pruned_key", *key) if key else [])
+    gone = sql.run("pruned_of", run_id) or (sql.run("pruned_key", *key) if key else [])
     if gone:
         named = f"key {key[1]!r} is that of" if key and gone[0][0] != run_id else "this is"
         raise Refused(f"{named} run {gone[0][0]}, which ended and was pruned by {gone[0][1]}. Use another key.")
 
 
-def _refuse_strangers(connection: apsw.Connection, given: RunCopy) -> None:
+def _refuse_strangers(sql: Statements, given: RunCopy) -> None:
     key = None if given.row["key"] is None else (cast("int", given.row["attached"]), cast("str", given.row["key"]))
-    refuse_pruned(connection, given.run_id, key)
-    other = _rows(connection, "run_by_key", *key) if key else []
+    refuse_pruned(sql, given.run_id, key)
+    other = sql.run("run_by_key", *key) if key else []
     if other:
         raise Refused(f"run {given.run_id} was started with key {key[1]!r}, which is run {other[0][1]}'s here.")  # type: ignore[index]
 
@@ -204,48 +189,32 @@ def _take_entries(batch: Batch, run: int, operation: TakeIn) -> None:
         digest = link(digest, body)
         rows.append((row, run, seq, previous, body, digest))
         previous, row = row, row + 1
-    batch.connection.executemany(SQL["insert_entry"], rows)
+    batch.sql.many("insert_entry", rows)
     epoch = given.epoch if operation.stop is None else given.epoch + 1
     head = (run, epoch, previous, len(bodies), digest, boundary, given.segment)
-    batch.connection.execute(SQL["insert_head"], head).fetchall()
+    batch.sql.do("insert_head", *head)
     batch.used_rows(len(bodies))
 
 
-def _take_rows(connection: apsw.Connection, run: int, given: RunCopy) -> list[tuple[str, str, str]]:
+def _take_rows(sql: Statements, run: int, given: RunCopy) -> list[tuple[str, str, str]]:
     """Write what stands beside the entries; return the identities that somebody else holds here."""
     held = []
     for once in given.once:
-        before = connection.total_changes()
         claim = (*(once[name] for name in ONCE[:3]), run, *(once[name] for name in ONCE[3:]))
-        connection.execute(SQL["take_in_once"], claim).fetchall()
-        if connection.total_changes() == before:
+        if not sql.changed("take_in_once", *claim):
             held.append((str(once["tenant"]), str(once["tool"]), str(once["value"])))
     for approval in given.approvals:
         shown = (approval["id"], run, *(approval[name] for name in APPROVAL[1:]))
-        connection.execute(SQL["take_in_approval"], shown).fetchall()
+        sql.do("take_in_approval", *shown)
     for effect in given.effects:
         lost = {**effect, "outcome": "unknown"} if effect["outcome"] == "started" else effect
-        connection.execute(SQL["put_effect"], (run, *(lost[name] for name in EFFECT))).fetchall()
+        sql.many("put_effect", [(run, *(lost[name] for name in EFFECT))])
     return held
 
 
-@contextmanager
-def _instant(connection: apsw.Connection) -> Iterator[None]:
-    """Read what follows as of one instant."""
-    connection.execute("SAVEPOINT instant").fetchall()
-    try:
-        yield
-    finally:
-        connection.execute("RELEASE instant").fetchall()
-
-
-def _sequence(connection: apsw.Connection) -> int:
-    found = _rows(connection, "get_meta", SEQUENCE)
+def _sequence(sql: Statements) -> int:
+    found = sql.run("get_meta", SEQUENCE)
     return int(found[0][0]) if found else 0
-
-
-def _rows(connection: apsw.Connection, name: str, *args: Any) -> list[Any]:
-    return connection.execute(SQL[name], args).fetchall()
 
 
 def _named(names: tuple[str, ...], rows: list[Any]) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from milepost.errors import Refused
+from milepost.errors import MilepostError, Refused
 from milepost.stores.api import (
     Append,
     ApprovalRow,
@@ -29,52 +29,68 @@ from milepost.stores.api import (
     RunRow,
     Status,
 )
-from milepost.stores.encryption import MAGIC, WrongKeyFile, reveal, shown
+from milepost.stores.encryption import MAGIC, KeyMissing, WrongKeyFile, reveal, shown
 from milepost.stores.keeping import TakeIn
-from milepost.stores.sqlite.connection import SQL
 from milepost.stores.waits import once_of_scope, once_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import apsw
+    from collections.abc import Callable, Mapping, Sequence
 
     from milepost.stores.api import Operation
     from milepost.stores.encryption import Cipher
+    from milepost.stores.statements import Statements
 
 T = TypeVar("T")
 ON = "encryption"
 
 
-def is_on(connection: apsw.Connection, cipher: Cipher | None = None, place: str = "") -> bool:
+def is_on(sql: Statements, cipher: Cipher | None = None, place: str = "") -> bool:
     """Say whether a store is encrypted. Raises WrongKeyFile for a cipher that is not its own."""
-    found = connection.execute(SQL["get_meta"], (ON,)).fetchall()
+    found = sql.run("get_meta", ON)
     if found and cipher is not None and found[0][0] != cipher.mark:
         raise WrongKeyFile(place)
     return bool(found)
 
 
-def turn_on(connection: apsw.Connection, cipher: Cipher) -> None:
-    """Encrypt a store from here on, and let the database refuse what is plain.
+def turn_on(sql: Statements, cipher: Cipher) -> None:
+    """Encrypt a store from here on, in the transaction of the caller, and let the database refuse what is plain.
 
     Identities that were claimed before are hidden now: a claim that is not found would be a second claim. What else was
     written before stays as it is, for history is never rewritten.
     """
-    connection.execute("BEGIN IMMEDIATE").fetchall()
-    try:
-        if not is_on(connection, cipher):
-            for table in ("entries", "chunks", "messages"):
-                connection.execute(SQL[f"refuse_plain_{table}"]).fetchall()
-            for tenant, tool, value, digest, result in connection.execute(SQL["all_once"]).fetchall():
-                identity = cipher.identity(str(tenant), str(tool), str(value))
-                settled = None if result is None else cipher.seal("", identity, cast("bytes", result))
-                row = (identity, cipher.seal_text("", identity, str(digest)), settled, tenant, tool, value)
-                connection.execute(SQL["hide_once"], row).fetchall()
-            connection.execute(SQL["put_meta"], (ON, cipher.mark)).fetchall()
-    except BaseException:
-        connection.execute("ROLLBACK").fetchall()
-        raise
-    connection.execute("COMMIT").fetchall()
+    if is_on(sql, cipher):
+        return
+    for table in ("entries", "chunks", "messages"):
+        sql.do(f"refuse_plain_{table}")
+    for tenant, tool, value, digest, result in sql.run("all_once"):
+        identity = cipher.identity(str(tenant), str(tool), str(value))
+        settled = None if result is None else cipher.seal("", identity, cast("bytes", result))
+        sql.do("hide_once", identity, cipher.seal_text("", identity, str(digest)), settled, tenant, tool, value)
+    sql.do("put_meta", ON, cipher.mark)
+
+
+def commit(
+    cipher: Cipher | None,
+    operations: Sequence[Operation],
+    turn_on: Callable[[Cipher], None],
+    write: Callable[[Sequence[Operation]], list[Any]],
+) -> list[Any]:
+    """Commit to an encrypted store: `write` gets what may be stored, the caller answers that it can read."""
+    if cipher is None:
+        return [KeyMissing("") for _ in operations]  # nothing was tried, so nothing failed
+    turn_on(cipher)
+    refused: dict[int, MilepostError] = {}
+    hidden: list[Operation] = []
+    for place, operation in enumerate(operations):
+        try:
+            hidden.append(hide(cipher, operation))
+        except MilepostError as error:
+            refused[place] = error
+    answers = iter(write(hidden))
+    return [
+        refused[place] if place in refused else answered(cipher, operation, next(answers))
+        for place, operation in enumerate(operations)
+    ]
 
 
 # ---------------------------------------------------------------- before it is written

@@ -17,16 +17,14 @@ from milepost.core.codec import encode
 from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.stores.api import Switch, SwitchedOff, Throw, Thrown
 from milepost.stores.encryption import shown
-from milepost.stores.sqlite.connection import SQL
 from milepost.stores.waits import once_of_scope, once_scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import apsw
-
     from milepost.stores.api import Append, Lift, OnceSettled
     from milepost.stores.encryption import Cipher
+    from milepost.stores.statements import Statements
     from milepost.stores.waits import Awaited
 
 TOOL = "tool:"
@@ -55,13 +53,17 @@ def read(rows: Sequence[Any], cipher: Cipher | None) -> tuple[list[Switch], dict
     return switches, breakers
 
 
+def standing(rows: Sequence[Any], cipher: Cipher | None) -> list[Switch]:
+    """Return what is stopped, from the rows of `stops`: switches by scope, then the breakers that hold calls."""
+    found, breakers = read(rows, cipher)
+    return [*found, *(switch_of(row) for row in breakers.values() if row.state != "closed")]
+
+
 class Stops:
     """Looks at and changes what is stopped. `enter` writes an entry of the store's own journal: its bytes, and when."""
 
-    def __init__(
-        self, connection: apsw.Connection, enter: Callable[[bytes, int], None], cipher: Cipher | None = None
-    ) -> None:
-        self._connection = connection
+    def __init__(self, sql: Statements, enter: Callable[[bytes, int], None], cipher: Cipher | None = None) -> None:
+        self._sql = sql
         self._enter = enter
         self._cipher = cipher
         self._breakers: dict[str, breaker.Row] = {}
@@ -75,7 +77,7 @@ class Stops:
     def by_scope(self) -> dict[str, list[Switch]]:
         """What is stopped, as this transaction sees it."""
         if self._by_scope is None:
-            switches, self._breakers = read(self._connection.execute(SQL["stops"]).fetchall(), self._cipher)
+            switches, self._breakers = read(self._sql.run("stops"), self._cipher)
             self._by_scope = {}
             for switch in switches:
                 self._by_scope.setdefault(switch.scope, []).append(switch)
@@ -128,11 +130,11 @@ class Stops:
         if row == before:
             return
         if row == breaker.Row(event.tool):
-            self._connection.execute(SQL["drop_breaker"], (event.tool,)).fetchall()
+            self._sql.do("drop_breaker", event.tool)
         else:
             why = self._hidden(f"{TOOL}{row.tool}", row.why)
             columns = (row.tool, row.state, row.failures, row.trips, row.until, row.wait, row.probe, why, row.at)
-            self._connection.execute(SQL["put_breaker"], columns).fetchall()
+            self._sql.do("put_breaker", *columns)
         entry = breaker.said(before, row, event, now)
         self.forget()
         if entry is None:
@@ -156,7 +158,7 @@ class Stops:
     def _throw(self, holds: Sequence[Switch], lifts: Sequence[Lift], at: int) -> Thrown:
         for hold in holds:
             columns = (hold.scope, hold.kind, hold.about, self._hidden(hold.scope, hold.why), hold.by, hold.at)
-            self._connection.execute(SQL["set_switch"], columns).fetchall()
+            self._sql.do("set_switch", *columns)
             entry = SwitchSet(at=hold.at, scope=hold.scope, kind=hold.kind, why=hold.why, by=hold.by, about=hold.about)
             self._enter(encode(entry), hold.at)
         if holds:
@@ -177,7 +179,7 @@ class Stops:
             stood = tool in self._breakers
             self._change(breaker.Reset(tool, lift.by, lift.why), at)
             return int(stood)
-        gone = self._connection.execute(SQL["lift_switch"], (lift.scope, lift.kind, lift.about)).fetchall()
+        gone = self._sql.run("lift_switch", lift.scope, lift.kind, lift.about)
         for (about,) in gone:
             entry = SwitchLifted(
                 at=at, scope=lift.scope, why=lift.why, by=lift.by, kind=lift.kind, about=cast("str", about)
@@ -194,17 +196,17 @@ class Stops:
         """
         for awaited in waits:
             row = (awaited.scope, run, now, awaited.spent, int(awaited.probes), otherwise)
-            self._connection.execute(SQL["wait_for"], row).fetchall()
+            self._sql.do("wait_for", *row)
             until = self._stands_until(awaited)
             if until is not None:
                 behind = self._waiting(awaited.scope, probes=True).index(run) if until > now else 0
-                self._connection.execute(SQL["due_by_then"], (max(now, until) + behind * STAGGER_MS, run)).fetchall()
+                self._sql.many("due_by_then", [(max(now, until) + behind * STAGGER_MS, run)])
 
     def _stands_until(self, awaited: Awaited) -> int | None:
         """Return when a run that waits may look: None where only an event helps, 0 where nothing stands any more."""
         identity = once_of_scope(awaited.scope)
         if identity is not None:
-            found = self._connection.execute(SQL["once_of"], identity).fetchall()
+            found = self._sql.run("once_of", *identity)
             return None if found and found[0][3] != "confirmed" else 0
         standing = self.by_scope.get(awaited.scope, [])
         if not standing:
@@ -214,12 +216,12 @@ class Stops:
 
     def settled(self, identities: Sequence[tuple[int, OnceSettled]]) -> None:
         """Make those due who wait for business identities, each with the moment in which it was settled or given up."""
-        if identities and self._connection.execute(SQL["anybody_waits"]).fetchall():
+        if identities and self._sql.run("anybody_waits"):
             for at, one in identities:
                 self._wake(once_scope(one.tenant, one.tool, one.value), at, 0)
 
     def _waiting(self, scope: str, *, probes: bool) -> list[int]:
-        return [cast("int", run) for (run,) in self._connection.execute(SQL["who_waits"], (scope, int(probes)))]
+        return [cast("int", run) for (run,) in self._sql.run("who_waits", scope, int(probes))]
 
     def _wake(self, scope: str, now: int, apart_ms: int) -> int:
         """Make those due who wait for a scope, unless something else stops it; a little apart from each other."""
@@ -229,7 +231,7 @@ class Stops:
         apart = min(apart_ms, SPREAD_MOST_MS // max(1, len(runs)))
         moments = [(now + place * apart, run) for place, run in enumerate(runs)]
         if moments:
-            self._connection.executemany(SQL["due_by_then"], moments)
+            self._sql.many("due_by_then", moments)
         return len(runs)
 
     def _line_up(self, scope: str, until: int, now: int) -> None:
@@ -237,4 +239,4 @@ class Stops:
         runs = self._waiting(scope, probes=True)
         moments = [(until + place * STAGGER_MS, run, scope, now) for place, run in enumerate(runs)]
         if moments:
-            self._connection.executemany(SQL["due_only_then"], moments)
+            self._sql.many("due_only_then", moments)

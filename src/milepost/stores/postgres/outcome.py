@@ -1,0 +1,202 @@
+"""The connection that writes: one batch after the other, each once, and what became of one that was cut off."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+
+from milepost.errors import StoreBusy, StoreFailed, StoreUnreachable
+from milepost.stores.api import Append
+from milepost.stores.postgres.connection import connect, named, named_errors, settle
+from milepost.stores.postgres.locking import begin
+from milepost.stores.postgres.statements import PostgresStatements
+from milepost.stores.postgres.writing import NeedsAll, PostgresBatch, holds_all, touched
+from milepost.stores.statements import Recount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from milepost.stores.api import Operation
+    from milepost.stores.encryption import Cipher
+    from milepost.stores.postgres.connection import Address, Connection
+
+RETRIES = 3
+IN_THE_WAY = {"40001", "40P01", "55P03", "23505"}  # others were: with the gate held alone there are none
+TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+STATUS = "SELECT pg_xact_status($1::text::xid8)"
+
+
+Written = tuple[PostgresBatch, list[Any]]
+
+
+class CutOff(Exception):
+    """The connection broke before COMMIT was sent: nothing was written."""
+
+
+class CutInCommit(Exception):
+    """The connection broke when COMMIT had been sent, for this transaction."""
+
+    def __init__(self, xid: str, written: Written) -> None:
+        super().__init__()
+        self.xid = xid
+        self.written = written
+
+
+class Line:
+    """Writes batches, on one thread."""
+
+    def __init__(
+        self, where: Address, connection: Connection, store_id: str, cipher: Cipher | None, patience_s: float
+    ) -> None:
+        self._where = where
+        self._connection = connection
+        self._id = store_id
+        self._cipher = cipher
+        self._patience_s = patience_s
+        self._timeline = self._asked(TIMELINE)
+        self.stops: list[Any] | None = None  # what stood at the last batch, as rows; None where it changed that itself
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    # ------------------------------------------------------------ batches
+
+    def write(self, operations: Sequence[Operation]) -> list[Any]:
+        """Write a batch; return its answers. Raises StoreBusy when nothing was written, StoreFailed when who knows."""
+        batch, answers = self._written(operations)
+        for moved in batch.moved.values():
+            moved.head.row, moved.head.seq, moved.head.hash = moved.row, moved.seq, moved.hash
+        self.stops = batch.sql.known.get("stops")
+        return answers
+
+    def _written(self, operations: Sequence[Operation]) -> Written:
+        shared, apart, tries = not holds_all(operations), False, 0
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._once(operations, shared=shared, apart=apart)
+            except Recount:
+                apart = True
+            except NeedsAll:
+                shared = False
+            except CutOff:
+                self._reconnect(until)
+            except CutInCommit as cut:
+                if self._was_committed(cut.xid):
+                    return cut.written
+            except psycopg.Error as error:
+                shared = False
+                tries += 1
+                if error.sqlstate not in IN_THE_WAY or tries > RETRIES:
+                    raise named(self._where.place, error) from error
+
+    def _once(self, operations: Sequence[Operation], *, shared: bool, apart: bool) -> Written:
+        connection, sent = self._connection, None
+        try:
+            numbers, ids = touched(operations)
+            begun = begin(connection, numbers, ids, shared=shared, durable=True)
+            with connection.pipeline() as pipeline:
+                sql = PostgresStatements(connection, pipeline, begun.known)
+                batch = PostgresBatch(sql, connection, pipeline, self._id, self._cipher, shared=shared, begun=begun)
+                written = (batch, _perform(batch, operations, apart=apart))
+                sent = CutInCommit(begun.xid, written)
+                done = connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if connection.closed:
+                raise (sent or CutOff()) from error
+            connection.rollback()
+            raise
+        except BaseException:
+            self._roll_back()
+            raise
+        if done.statusmessage != "COMMIT":
+            raise StoreFailed(f"the server answered COMMIT with {done.statusmessage}")
+        return written
+
+    def _roll_back(self) -> None:
+        try:
+            self._connection.rollback()
+        except psycopg.Error:
+            self._connection.close()  # the server rolls back what its client has left
+
+    # ------------------------------------------------------------ apart from batches
+
+    def alone(self, work: Callable[[PostgresStatements], None]) -> None:
+        """Do something in a transaction that holds the gate alone. Raises StoreError."""
+        with named_errors(self._where.place):
+            begin(self._connection, (), (), shared=False, durable=True)
+            try:
+                work(PostgresStatements(self._connection))
+            except BaseException:
+                self._roll_back()
+                raise
+            self._connection.execute("COMMIT")
+
+    def plainly(self, name: str, *args: Any) -> None:
+        """Run one statement that is its own transaction. Raises StoreError."""
+        with named_errors(self._where.place):
+            PostgresStatements(self._connection).do(name, *args)
+
+    # ------------------------------------------------------------ a connection that broke
+
+    def _reconnect(self, until: float) -> None:
+        """Connect anew, as soon as that can be done. Raises StoreBusy where it cannot for too long."""
+        self._connection.close()
+        wait = 0.05
+        while True:
+            try:
+                self._connection = connect(self._where)
+                settle(self._connection, self._where)
+            except StoreUnreachable as error:
+                if time.monotonic() + wait > until:
+                    raise StoreBusy(self._where.place) from error
+            else:
+                return
+            time.sleep(wait)
+            wait = min(1.0, wait * 2)
+
+    def _was_committed(self, xid: str) -> bool:
+        """Say what became of a transaction. Raises StoreFailed where that cannot be known any more.
+
+        A server that took over from another one may have given the same number to a transaction of its own.
+        """
+        until = time.monotonic() + self._patience_s
+        try:
+            self._reconnect(until)
+            while True:
+                if self._asked(TIMELINE) != self._timeline:
+                    raise StoreFailed("the connection broke inside COMMIT, and another server has taken over")
+                status = self._asked(STATUS, xid)
+                if status in {"committed", "aborted"}:
+                    return bool(status == "committed")
+                if status is None or time.monotonic() > until:
+                    raise StoreFailed(f"the connection broke inside COMMIT, and the server says {status} of it")
+                time.sleep(0.05)
+        except (StoreBusy, StoreUnreachable, psycopg.Error) as error:
+            raise StoreFailed(f"the connection broke inside COMMIT, and the server is away: {error}") from error
+
+    def _asked(self, sql: str, *args: Any) -> Any:
+        cursor: psycopg.RawCursor[tuple[Any, ...]] = psycopg.RawCursor(self._connection)
+        row = cursor.execute(sql.encode(), args, prepare=False).fetchone()
+        return row[0] if row else None
+
+
+def _perform(batch: PostgresBatch, operations: Sequence[Operation], *, apart: bool) -> list[Any]:
+    """Perform operations in their order; with `apart` one by one. Raises Recount where all appends do not add up."""
+    if apart:
+        return [batch.alone(operation) for operation in operations]
+    if {*map(type, operations)} == {Append}:
+        batch.together(cast("Sequence[Append]", operations))
+        return [None] * len(operations)
+    answers: list[Any] = []
+    for plain, some in groupby(operations, lambda operation: type(operation) is Append):
+        group = list(some)
+        if plain and len(group) > 1:
+            answers.extend(batch.group(cast("list[Append]", group)))
+        else:
+            answers.extend(batch.alone(operation) for operation in group)
+    return answers

@@ -1,0 +1,167 @@
+-- What a batch writes. A statement that is run for many rows takes one array a column.
+
+-- name: last_row
+SELECT nextval('mp_batches') << 16;
+
+-- name: next_run
+SELECT nextval('mp_run_numbers');
+
+-- name: insert_entry
+INSERT INTO mp_journal (row, run, seq, previous, body, hash)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[]);
+
+-- Less rows here than were given is a lost epoch: a run was claimed or killed by somebody else.
+-- name: advance_head
+UPDATE mp_heads h SET row = u.row, seq = u.seq, hash = u.hash, boundary = coalesce(u.boundary, h.boundary),
+    segment = u.segment
+FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[])
+    AS u (row, seq, hash, boundary, segment, run, epoch)
+WHERE h.run = u.run AND h.epoch = u.epoch;
+
+-- name: insert_head
+INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment) VALUES ($1, $2, $3, $4, $5, $6, $7);
+
+-- name: head_of
+SELECT epoch, row, seq, hash, boundary, segment FROM mp_heads WHERE run = $1;
+
+-- name: raise_epoch
+UPDATE mp_heads SET epoch = $1 WHERE run = $2;
+
+-- name: insert_chunk
+INSERT INTO mp_chunks (run, digest, body) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])
+ON CONFLICT DO NOTHING;
+
+-- A step of a later visit of the segment has the same name and may be another tool's.
+-- name: put_effect
+INSERT INTO mp_effects (run, step, outcome, path, tool, effect, attempt, started_at, why, person)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
+    $9::text[], $10::text[])
+ON CONFLICT (run, step) DO UPDATE SET
+    path = excluded.path, tool = excluded.tool, effect = excluded.effect, outcome = excluded.outcome,
+    attempt = excluded.attempt, started_at = excluded.started_at, why = excluded.why, person = excluded.person;
+
+-- name: drop_effect
+DELETE FROM mp_effects e USING unnest($1::bigint[], $2::text[]) AS u (run, step) WHERE e.run = u.run AND e.step = u.step;
+
+-- name: put_status
+UPDATE mp_runs r SET status = u.status, reason = u.reason, until = u.until, ask = u.ask, why = u.why, changed_at = u.at
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
+    AS u (status, reason, until, ask, why, at, run)
+WHERE r.run = u.run;
+
+-- A message that arrived while the run was held must wake it at once.
+-- name: release_run
+UPDATE mp_runs r SET owner = NULL, due = CASE
+    WHEN EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0) THEN u.now ELSE u.due END
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (now, due, run)
+WHERE r.run = u.run;
+
+-- name: claim_run
+UPDATE mp_runs SET owner = $1, due = NULL, status = CASE
+    WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END, changed_at = $2
+WHERE run = $3;
+
+-- name: wake_run
+UPDATE mp_runs SET due = least(coalesce(due, $1::bigint), $1::bigint) WHERE run = $2 AND owner IS NULL;
+
+-- name: insert_run
+INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, due, parent, principal, tenant, tags,
+    created_at, changed_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'ready', $8, $9, $10, $11, $12, $13, $14);
+
+-- name: run_by_key
+SELECT run, id, workflow, digest FROM mp_runs WHERE attached = $1 AND key = $2;
+
+-- name: run_number
+SELECT run FROM mp_runs WHERE id = $1;
+
+-- In the order of the key: of two batches that want the same identities, one waits for the other and none for ever.
+-- name: claim_once
+INSERT INTO mp_once (tenant, tool, value, run, step, digest, outcome)
+SELECT u.*, 'started'
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[])
+    AS u (tenant, tool, value, run, step, digest)
+ORDER BY u.tenant COLLATE "C", u.tool COLLATE "C", u.value COLLATE "C"
+ON CONFLICT DO NOTHING;
+
+-- name: settle_once
+UPDATE mp_once o SET outcome = u.outcome, result = u.result
+FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[])
+    AS u (outcome, result, tenant, tool, value, run, step)
+WHERE o.tenant = u.tenant AND o.tool = u.tool AND o.value = u.value AND o.run = u.run
+    AND (u.step = '' OR o.step = u.step);
+
+-- name: release_once
+DELETE FROM mp_once o
+USING unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[]) AS u (tenant, tool, value, run, step)
+WHERE o.tenant = u.tenant AND o.tool = u.tool AND o.value = u.value AND o.run = u.run
+    AND (u.step = '' OR o.step = u.step);
+
+-- What failed did not happen, and a run that ended does not start it again. What is contradicted may have happened.
+-- name: release_failed
+DELETE FROM mp_once WHERE run = $1 AND step IN (
+    SELECT step FROM mp_effects WHERE run = $1 AND outcome = 'failed' AND attempt > 0 AND person IS NULL)
+RETURNING tenant, tool, value;
+
+-- name: deliver
+INSERT INTO mp_inbox (run, message_id, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: take_message
+UPDATE mp_inbox SET taken = 1 WHERE id = ANY ($1::bigint[]) AND taken = 0;
+
+-- name: put_approval
+INSERT INTO mp_approvals (id, run, step, path, tool, args, asked_at, verdict)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::text[])
+ON CONFLICT (id) DO UPDATE SET verdict = excluded.verdict;
+
+-- name: answer_approval
+UPDATE mp_approvals a SET verdict = u.verdict, by = u.by
+FROM unnest($1::text[], $2::text[], $3::text[]) AS u (verdict, by, id)
+WHERE a.id = u.id;
+
+-- name: put_worker
+INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES ($1, $2, $3, $4, $5);
+
+-- name: renew_worker
+UPDATE mp_workers w SET lease_until = greatest(w.lease_until, u.until)
+FROM unnest($1::bigint[], $2::text[]) AS u (until, id)
+WHERE w.id = u.id AND w.ended_at IS NULL;
+
+-- name: end_worker
+UPDATE mp_workers SET ended_at = $1, lease_until = 0 WHERE id = $2;
+
+-- name: insert_event
+INSERT INTO mp_events (run, at, body)
+SELECT r.run, u.at, u.body
+FROM unnest($1::bigint[], $2::bytea[], $3::text[]) WITH ORDINALITY AS u (at, body, id, place) JOIN mp_runs r ON r.id = u.id
+ORDER BY u.place;
+
+-- name: owner_of
+SELECT owner, status FROM mp_runs WHERE run = $1;
+
+-- name: parent_of
+SELECT p.id FROM mp_runs r JOIN mp_runs p ON p.run = r.parent WHERE r.run = $1;
+
+-- name: children_of
+WITH RECURSIVE family (run) AS (
+    SELECT run FROM mp_runs WHERE run = $1
+    UNION
+    SELECT r.run FROM mp_runs r JOIN family f ON r.parent = f.run
+)
+SELECT r.run, r.id, r.status FROM mp_runs r JOIN family USING (run) ORDER BY r.run;
+
+-- A message that waited for its owner must not be lost with it.
+-- name: stop_run
+UPDATE mp_runs SET status = $1, reason = NULL, until = NULL, ask = NULL, why = $2, owner = NULL, changed_at = $4,
+    due = CASE WHEN EXISTS (SELECT 1 FROM mp_inbox WHERE mp_inbox.run = mp_runs.run AND taken = 0) THEN $4::bigint
+        ELSE $3::bigint END
+WHERE run = $5;
+
+-- name: lose_effects
+UPDATE mp_effects SET outcome = 'unknown', why = $1 WHERE run = $2 AND outcome = 'started';
+
+-- name: get_meta
+SELECT value FROM mp_meta WHERE name = $1;
+
+-- name: put_meta
+INSERT INTO mp_meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
