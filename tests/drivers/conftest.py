@@ -1,0 +1,34 @@
+"""One Temporal server for the tests of a process, and one of its own for each test that kills it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.drivers.floor import Floor, floor_in
+from tests.servers.temporal import TemporalServer
+
+
+@pytest.fixture(scope="session")
+def temporal() -> Iterator[TemporalServer]:
+    """A server that a test leaves running."""
+    server = TemporalServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_temporal() -> Iterator[TemporalServer]:
+    """A server that a test may kill."""
+    server = TemporalServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path, own_temporal: TemporalServer) -> Iterator[Floor]:
+    """A store, and a server that the test may kill."""
+    with floor_in(tmp_path, own_temporal) as floor:
+        yield floor
