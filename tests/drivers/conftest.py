@@ -28,7 +28,14 @@ def own_temporal() -> Iterator[TemporalServer]:
 
 
 @pytest.fixture
+def floor(tmp_path: Path, temporal: TemporalServer, request: pytest.FixtureRequest) -> Iterator[Floor]:
+    """A store, and the server that all tests share: each has a queue of its own there."""
+    with floor_in(tmp_path, temporal, queue=request.node.name) as made:
+        yield made
+
+
+@pytest.fixture
 def own(tmp_path: Path, own_temporal: TemporalServer) -> Iterator[Floor]:
     """A store, and a server that the test may kill."""
-    with floor_in(tmp_path, own_temporal) as floor:
-        yield floor
+    with floor_in(tmp_path, own_temporal) as made:
+        yield made

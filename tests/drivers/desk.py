@@ -1,4 +1,4 @@
-"""Workers that Temporal gives work to: `python -m tests.drivers.desk TARGET STORE LEASE HEARTBEAT` serves until SIGTERM.
+"""Workers that Temporal gives work to: `python -m tests.drivers.desk TARGET QUEUE STORE LEASE HEARTBEAT`, until SIGTERM.
 
 What they do outside is a line of the ledger in the folder that CRASH_FOLDER names (see `tests.crash.fleet`, whose tools
 these are). A pace in which nobody looks again by itself lets only news, or a timer, move a run.
@@ -94,9 +94,9 @@ def pace_of(heartbeat_s: float) -> Pace:
 
 
 async def main() -> None:
-    _, target, store, lease, heartbeat = sys.argv
+    _, target, queue, store, lease, heartbeat = sys.argv
     client = await Client.connect(target)
-    await serve(app_on(store, lease), client, grace="5s", pace=pace_of(float(heartbeat)))
+    await serve(app_on(store, lease), client, task_queue=queue, grace="5s", pace=pace_of(float(heartbeat)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ A worker and the server share nothing but a port. The store is a parameter, so t
 """
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowHistory
 from temporalio.service import RPCError
 
 import milepost as mp
@@ -30,15 +29,16 @@ from tests.servers.temporal import TemporalServer
 
 T = TypeVar("T")
 NO_HEARTBEAT_S = 300.0  # so long that only a lock file, or a lease, can tell that a worker is gone
-QUICK_S = 1.0
+QUICK_S = 2.0
 
 
 class Floor:
     """One store and its folder, one server, and the workers of a test."""
 
-    def __init__(self, folder: Path, server: TemporalServer, store: str) -> None:
+    def __init__(self, folder: Path, server: TemporalServer, queue: str, store: str) -> None:
         self.folder = folder
         self.server = server
+        self.queue = queue
         self.store = store
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -49,11 +49,13 @@ class Floor:
     ) -> subprocess.Popen[bytes]:
         """Start a worker that dies, or freezes, at a place of a tool; wait until it is enlisted in the store."""
         at = {name: where for name, where in ((CRASH_AT, dies), (FREEZE_AT, freezes)) if where}
+        beat = str(heartbeat_s)
         log = self.folder / f"worker-{len(self.processes)}.log"
         with log.open("wb") as said:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.drivers.desk", self.server.target, self.store, lease, str(heartbeat_s)],
+                [sys.executable, "-m", "tests.drivers.desk", self.server.target, self.queue, self.store, lease, beat],
                 env=environment(self.folder, **at),
+                stdout=said,
                 stderr=said,
             )
         self.processes.append(process)
@@ -64,6 +66,18 @@ class Floor:
         )
         assert process.poll() is None, log.read_text()
         return process
+
+    def holder(self, run_id: str) -> subprocess.Popen[bytes]:
+        """Return the worker that holds a run."""
+        owner = self.run(run_id).owner or ""
+        return next(process for process in self.processes if f"-{process.pid}-" in owner)
+
+    def kill(self, *processes: subprocess.Popen[bytes]) -> None:
+        """Kill workers, and wait until they are dead."""
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+        for process in processes:
+            self.died(process)
 
     def died(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until a worker has died of SIGKILL."""
@@ -82,11 +96,12 @@ class Floor:
 
     # ------------------------------------------------------------ what a person or a program does
 
-    def begin(self, workflow: Any, given: Any) -> str:
+    def begin(self, workflow: Any, given: Any, heartbeat_s: float = NO_HEARTBEAT_S) -> str:
         """Start a run through Temporal; return its id."""
 
         async def begin(client: Client, app: mp.App) -> str:
-            return (await start(client, app, workflow, given, pace=desk.pace_of(NO_HEARTBEAT_S))).id
+            pace = desk.pace_of(heartbeat_s)
+            return (await start(client, app, workflow, given, task_queue=self.queue, pace=pace)).id
 
         return self.ask(begin)
 
@@ -193,13 +208,17 @@ class Floor:
 
     def histories(self, run_id: str) -> list[list[Any]]:
         """Return the events of every execution of the workflow of a run, oldest first."""
+        return [list(history.events) for history in self.told(run_id)]
 
-        async def read() -> list[list[Any]]:
+    def told(self, run_id: str) -> list[WorkflowHistory]:
+        """Return the history of every execution of the workflow of a run, oldest first."""
+
+        async def read() -> list[WorkflowHistory]:
             client = await Client.connect(self.server.target)
             query = f"WorkflowId = '{workflow_id(run_id)}'"
             found = [(one.start_time, one.run_id) async for one in client.list_workflows(query)]
             handles = [client.get_workflow_handle(workflow_id(run_id), run_id=id_) for _, id_ in sorted(found)]
-            return [list((await handle.fetch_history()).events) for handle in handles]
+            return [await handle.fetch_history() for handle in handles]
 
         return asyncio.run(read())
 
@@ -210,15 +229,11 @@ class Floor:
 
 
 @contextmanager
-def floor_in(folder: Path, server: TemporalServer, store: str | None = None) -> Iterator[Floor]:
+def floor_in(folder: Path, server: TemporalServer, queue: str = "milepost", store: str = "") -> Iterator[Floor]:
     """Set up a floor in a folder; every process of it is ended with it."""
-    floor = Floor(folder, server, store or f"sqlite:///{folder}/store.db")
+    floor = Floor(folder, server, queue, store or f"sqlite:///{folder}/store.db")
 
-    async def make() -> None:
-        os.environ.pop(CRASH_AT, None)
-        open_store(floor.store, create=True).close()
-
-    asyncio.run(make())
+    open_store(floor.store, create=True).close()
     try:
         yield floor
     finally:
