@@ -201,16 +201,18 @@ class App(Deciding):
         found: Callable[[str, str | None], None] | None = None,
         *,
         looked: Callable[[], None] | None = None,
+        beat: Callable[[], None] | None = None,
         grace: Duration = "10s",
     ) -> AsyncIterator[Driving]:
         """Open the app to drive a run when `advance` is called for it: for an engine that schedules.
 
         `found` is told of each run that can move, and who held it where that worker is gone; `looked` is called after
-        each look at the store. On leaving, every run is given back, after `grace` at most.
+        each look at the store, `beat` again and again while the loop turns. On leaving, every run is given back, after
+        `grace` at most.
         """
         await self._open(drives=True)
         try:
-            driving = Driving(self._need_engine(), found, looked)
+            driving = Driving(self._need_engine(), found, looked, beat=beat)
             self._driving = driving
             driving.working = asyncio.get_running_loop().create_task(driving.run(), name="milepost-driving")
             try:

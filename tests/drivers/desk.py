@@ -1,11 +1,14 @@
-"""Workers that Temporal gives work to: `python -m tests.drivers.desk TARGET QUEUE STORE LEASE HEARTBEAT`, until SIGTERM.
+"""Workers that Temporal gives work to.
 
-What they do outside is a line of the ledger in the folder that CRASH_FOLDER names (see `tests.crash.fleet`, whose tools
-these are). A pace in which nobody looks again by itself lets only news, or a timer, move a run.
+`python -m tests.drivers.desk TARGET QUEUE STORE LEASE HEARTBEAT` serves until SIGTERM. What they do outside is a line
+of the ledger in the folder that CRASH_FOLDER names: see `tests.crash.fleet`, whose tools most of these are. In the pace
+of these workers a run looks by itself only after a day, so that nothing but news or a timer moves it.
 """
 
 import asyncio
 import sys
+import time
+from typing import Any
 
 import msgspec
 from temporalio.client import Client
@@ -13,10 +16,12 @@ from temporalio.client import Client
 import milepost as mp
 from milepost.drivers.temporal import Pace, serve
 from milepost.runtime.clock import Clock
-from tests.crash.fleet import FOLDER, WORLD, both, errands, holding, place, pressing
+from tests.crash.desk import WORLD
+from tests.crash.fleet import FOLDER, both, errands, holding, place, pressing
 
 SECRET = "the-patient-is-called-Ada"  # noqa: S105  what must never be seen in Temporal's history
 NEVER_S = 86_400.0
+FROZEN = "10s"
 
 
 class Count(msgspec.Struct):
@@ -45,6 +50,24 @@ async def step(run: mp.Run, count: Count) -> mp.Next[int]:
 async def mail(call: mp.Call, to: str) -> str:
     WORLD.apply("mail", call.key, call.attempt, {"to": to})
     return f"{SECRET} wrote to {to}"
+
+
+@mp.tool(effect="queryable", visible_within="0s", timeout="20s")
+async def knock(call: mp.Call, door: str) -> str:
+    """Apply, and let nothing else of this process go on."""
+    WORLD.apply("knock", call.key, call.attempt, {"door": door})
+    time.sleep(300)  # noqa: ASYNC251  that is the defect
+    return f"knocked at {door}"
+
+
+@knock.reconcile
+async def _knocked(door: str) -> mp.Finding[str]:
+    return mp.happened(f"heard at {door}") if WORLD.find("knock", door=door) else mp.did_not_happen()
+
+
+@mp.workflow(version="1", tools=[knock])
+async def knocking(run: mp.Run, door: str) -> str:
+    return await knock(door)
 
 
 @mp.workflow(version="1", tools=[mail])
@@ -80,7 +103,9 @@ async def asking(run: mp.Run, name: str) -> str:
     return await run.receive(name, str)
 
 
-WORKFLOWS = [asking, both, counting, errands, holding, mailing, many, monthly, one, pressing, refusing]
+WORKFLOWS: list[mp.Workflow[Any, Any]] = [
+    *(asking, both, counting, errands, holding, knocking, mailing, many, monthly, one, pressing, refusing),
+]
 
 
 def app_on(store: str, lease: str = "30s", clock: Clock | None = None) -> mp.App:
@@ -96,7 +121,9 @@ def pace_of(heartbeat_s: float) -> Pace:
 async def main() -> None:
     _, target, queue, store, lease, heartbeat = sys.argv
     client = await Client.connect(target)
-    await serve(app_on(store, lease), client, task_queue=queue, grace="5s", pace=pace_of(float(heartbeat)))
+    await serve(
+        app_on(store, lease), client, task_queue=queue, grace="5s", frozen=FROZEN, pace=pace_of(float(heartbeat))
+    )
 
 
 if __name__ == "__main__":

@@ -148,6 +148,29 @@ def test_a_worker_frozen_past_its_lease_is_taken_over_and_only_gives_evidence_wh
     assert floor.judged() == []
 
 
+def test_a_worker_whose_loop_hangs_is_ended_by_its_watchdog_and_followed_by_another(floor: Floor) -> None:
+    hangs = floor.work()
+    run = floor.begin(desk.knocking, "the door")
+    eventually(lambda: floor.applied("knock"), saying="its loop hangs, while a thread goes on to renew its lease")
+    floor.work()
+
+    floor.died(hangs)
+
+    assert floor.result(run) == "heard at the door"
+    assert len(floor.applied("knock")) == 1
+    assert floor.judged() == []
+
+
+def test_a_task_that_a_worker_took_and_never_began_is_given_to_another_after_a_heartbeat(floor: Floor) -> None:
+    stopped = floor.work(heartbeat_s=2)
+    stopped.send_signal(signal.SIGSTOP)  # what the server sends it now, it never reads
+    runs = [floor.begin(desk.one, f"lamp {number}", heartbeat_s=2) for number in range(4)]
+    floor.work(heartbeat_s=2)
+
+    assert [floor.result(run) for run in runs] == [f"lamp {number} placed" for number in range(4)]
+    assert floor.judged() == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_is_told_to_leave_gives_its_runs_to_another(floor: Floor, number: signal.Signals) -> None:
     leaving = floor.work()

@@ -3,7 +3,6 @@
 In the pace of these tests a run that waits is looked at by itself only after a day. What moves one is news.
 """
 
-
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
@@ -11,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from milepost.app import App
 from milepost.drivers.temporal import drive, start
 from milepost.stores.api import Query
-from tests.crash.fleet import holding, pressing
+from tests.crash.fleet import holding
 from tests.drivers import desk
 from tests.drivers.floor import Floor
 from tests.polling import eventually

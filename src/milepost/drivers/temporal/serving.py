@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from milepost.core.duration import parse_ms
 from milepost.drivers.temporal.clock import ServerClock
 from milepost.drivers.temporal.messages import ADVANCE, CANCEL, TASK_QUEUE, UNKNOWN_RUN, Advance, Pace, Where
 from milepost.drivers.temporal.waking import Notifier
+from milepost.drivers.temporal.watchdog import Watchdog
 from milepost.drivers.temporal.workflow import DriveRun
 from milepost.errors import MilepostError, UnknownRun, WrongStatus
 from milepost.runtime.driving import Draining
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 TOGETHER = 100
 BEATS = 5  # so many in the time after which a worker is taken for dead
 LEAVE_S = 5.0
+STICKY = timedelta(seconds=1)  # so long a workflow waits for a worker that is dead; another one replays it from a short history
 ELSEWHERE = timedelta(milliseconds=100)
 WHY = "cancelled through Temporal"
 
@@ -97,16 +99,18 @@ async def driving(
     together: int = TOGETHER,
     grace: Duration = "10s",
     pace: Pace | None = None,
+    beat: Callable[[], None] | None = None,
     interceptors: Sequence[Interceptor] = (),
 ) -> AsyncIterator[asyncio.Future[Any]]:
     """Open the app and serve while the block runs, up to `together` runs at once.
 
     The future that it gives is done when serving ended by itself, and raises why: StoreFailed, or an error of
-    Temporal's. `pace` is for workflows that are started from here; `interceptors` are Temporal's own.
+    Temporal's. `pace` is for workflows that are started from here; `beat` is called again and again while the loop
+    turns; `interceptors` are Temporal's own.
     """
     pace = pace or Pace()
     notifier = Notifier(client, task_queue, pace)
-    async with app.driven(notifier.found, looked=notifier.looked, grace=grace) as driven:
+    async with app.driven(notifier.found, looked=notifier.looked, grace=grace, beat=beat) as driven:
         notifier.store = driven.engine.store
         activities = Activities(app, driven)
         worker = Worker(
@@ -118,6 +122,7 @@ async def driving(
                 restrictions=SandboxRestrictions.default.with_passthrough_modules("milepost")
             ),
             max_concurrent_activities=together,
+            sticky_queue_schedule_to_start_timeout=STICKY,
             max_heartbeat_throttle_interval=timedelta(seconds=pace.heartbeat_s / BEATS),
             graceful_shutdown_timeout=timedelta(milliseconds=parse_ms(grace)) + timedelta(seconds=LEAVE_S),
             interceptors=interceptors,
@@ -154,19 +159,25 @@ async def serve(
     task_queue: str = TASK_QUEUE,
     together: int = TOGETHER,
     grace: Duration = "10s",
+    frozen: Duration = "60s",
     pace: Pace | None = None,
 ) -> None:
     """Serve until `stop` is set, or without one until SIGTERM or SIGINT; then give every run back.
 
-    Raises StoreFailed, and errors of Temporal's: end the process then, and start another.
+    A process whose event loop hangs for as long as `frozen` is killed. Raises StoreFailed, and errors of Temporal's:
+    end the process then, and start another.
     """
-    async with driving(app, client, task_queue=task_queue, together=together, grace=grace, pace=pace) as ended:
+    watchdog = Watchdog(parse_ms(frozen) / 1000)
+    options: dict[str, Any] = {"task_queue": task_queue, "together": together, "grace": grace, "pace": pace}
+    async with driving(app, client, beat=watchdog.beat, **options) as ended:
+        watchdog.start()
         stopping = asyncio.get_running_loop().create_task((stop or _signalled()).wait())
         try:
             await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 ended.result()
         finally:
+            watchdog.stop()
             stopping.cancel()
 
 

@@ -37,6 +37,12 @@ AGAIN = RetryPolicy(
 )
 
 
+def _heard(activity: asyncio.Task[Where]) -> None:
+    """Take note of an end that nobody waits for, so that it is not logged as forgotten."""
+    if not activity.cancelled():
+        activity.exception()
+
+
 @workflow.defn(name=WORKFLOW)
 class DriveRun:
     """Drives one run of a Milepost store to its end."""
@@ -84,6 +90,7 @@ class DriveRun:
                 await self._tell(order)
             if activity.done():
                 return cast("Where", await activity)
+            activity.add_done_callback(_heard)
             activity.cancel()  # its worker is gone; should it answer all the same, nobody listens
 
     def _moved(self, activity: workflow.ActivityHandle[Where]) -> bool:
