@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 TOGETHER = 100
 BEATS = 5  # so many in the time after which a worker is taken for dead
 LEAVE_S = 5.0
-STICKY = timedelta(seconds=1)  # so long a workflow waits for a worker that is dead; another one replays it from a short history
+STICKY = timedelta(seconds=1)  # how long a workflow waits for a worker that may be dead, before another replays it
 ELSEWHERE = timedelta(milliseconds=100)
 WHY = "cancelled through Temporal"
 
