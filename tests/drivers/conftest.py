@@ -28,14 +28,20 @@ def own_temporal() -> Iterator[TemporalServer]:
 
 
 @pytest.fixture
-def floor(tmp_path: Path, temporal: TemporalServer, request: pytest.FixtureRequest) -> Iterator[Floor]:
+def store(tmp_path: Path) -> str:
+    """The URL of a store that is to be made. Other kinds of stores are parameters of this."""
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def floor(tmp_path: Path, store: str, temporal: TemporalServer, request: pytest.FixtureRequest) -> Iterator[Floor]:
     """A store, and the server that all tests share: each has a queue of its own there."""
-    with floor_in(tmp_path, temporal, queue=request.node.name) as made:
+    with floor_in(tmp_path, temporal, store, queue=request.node.name) as made:
         yield made
 
 
 @pytest.fixture
-def own(tmp_path: Path, own_temporal: TemporalServer) -> Iterator[Floor]:
+def own(tmp_path: Path, store: str, own_temporal: TemporalServer) -> Iterator[Floor]:
     """A store, and a server that the test may kill."""
-    with floor_in(tmp_path, own_temporal) as made:
+    with floor_in(tmp_path, own_temporal, store) as made:
         yield made

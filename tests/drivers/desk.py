@@ -2,7 +2,7 @@
 
 `python -m tests.drivers.desk TARGET QUEUE STORE LEASE HEARTBEAT` serves until SIGTERM. What they do outside is a line
 of the ledger in the folder that CRASH_FOLDER names: see `tests.crash.fleet`, whose tools most of these are. In the pace
-of these workers a run looks by itself only after a day, so that nothing but news or a timer moves it.
+of these workers a run looks by itself only after ten days, so that nothing but news or a timer moves it.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ import milepost as mp
 from milepost.drivers.temporal import Pace, serve
 from milepost.runtime.clock import Clock
 from tests.crash.desk import WORLD
-from tests.crash.fleet import FOLDER, both, errands, holding, place, pressing
+from tests.crash.fleet import FOLDER, both, errands, gripping, holding, place, pressing
 
 SECRET = "the-patient-is-called-Ada"  # noqa: S105  what must never be seen in Temporal's history
-NEVER_S = 86_400.0
+NEVER_S = 864_000.0
 FROZEN = "10s"
 
 
@@ -104,7 +104,7 @@ async def asking(run: mp.Run, name: str) -> str:
 
 
 WORKFLOWS: list[mp.Workflow[Any, Any]] = [
-    *(asking, both, counting, errands, holding, knocking, mailing, many, monthly, one, pressing, refusing),
+    *(asking, both, counting, errands, gripping, holding, knocking, mailing, many, monthly, one, pressing, refusing),
 ]
 
 

@@ -229,9 +229,9 @@ class Floor:
 
 
 @contextmanager
-def floor_in(folder: Path, server: TemporalServer, queue: str = "milepost", store: str = "") -> Iterator[Floor]:
+def floor_in(folder: Path, server: TemporalServer, store: str, queue: str = "milepost") -> Iterator[Floor]:
     """Set up a floor in a folder; every process of it is ended with it."""
-    floor = Floor(folder, server, queue, store or f"sqlite:///{folder}/store.db")
+    floor = Floor(folder, server, queue, store)
 
     open_store(floor.store, create=True).close()
     try:

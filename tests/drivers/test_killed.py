@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from tests.crash.fleet import errands, holding, pressing
+from tests.crash.fleet import errands, gripping, holding, pressing
 from tests.drivers import desk
 from tests.drivers.floor import NO_HEARTBEAT_S, Floor
 from tests.polling import eventually
@@ -159,6 +159,19 @@ def test_a_worker_whose_loop_hangs_is_ended_by_its_watchdog_and_followed_by_anot
     assert floor.result(run) == "heard at the door"
     assert len(floor.applied("knock")) == 1
     assert floor.judged() == []
+
+
+def test_a_worker_with_a_call_that_does_not_let_go_of_a_killed_run_is_ended(floor: Floor) -> None:
+    holds = floor.work()
+    run = floor.begin(gripping, "door")
+    eventually((floor.folder / "gripping").exists, saying="a thread has it")
+
+    floor.typed("kill", run, "--why", "the wrong door", "--by", "ann")
+
+    floor.died(holds)
+    floor.work()
+    assert floor.closed(run).name == "FAILED"
+    assert floor.applied("grip") == []
 
 
 def test_a_task_that_a_worker_took_and_never_began_is_given_to_another_after_a_heartbeat(floor: Floor) -> None:

@@ -1,6 +1,6 @@
 """What a person types at the plain command line reaches a run that Temporal drives; and the other way round.
 
-In the pace of these tests a run that waits is looked at by itself only after a day. What moves one is news.
+In the pace of these tests a run that waits is looked at by itself only after ten days. What moves one is news.
 """
 
 import pytest

@@ -6,6 +6,8 @@ Names are loaded when they are first asked for, since Temporal's sandbox imports
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from milepost.errors import ExtraMissing
+
 if TYPE_CHECKING:
     from milepost.drivers.temporal.clock import ServerClock
     from milepost.drivers.temporal.messages import Pace
@@ -26,7 +28,12 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name. Raises AttributeError for any other."""
+    """Load a public name. Raises AttributeError for any other, ExtraMissing where temporalio is not installed."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("temporalio"):
+            raise ExtraMissing("Temporal's drivers", "temporal") from error
+        raise

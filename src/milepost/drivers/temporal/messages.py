@@ -27,7 +27,7 @@ class Pace:
 
     segments: int = 20
     heartbeat_s: float = 10.0
-    again_s: float = 3600.0
+    again_s: float = 86_400.0
     rounds: int = 100
 
 

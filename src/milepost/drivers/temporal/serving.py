@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -99,18 +99,20 @@ async def driving(
     together: int = TOGETHER,
     grace: Duration = "10s",
     pace: Pace | None = None,
-    beat: Callable[[], None] | None = None,
+    watchdog: Watchdog | None = None,
     interceptors: Sequence[Interceptor] = (),
 ) -> AsyncIterator[asyncio.Future[Any]]:
     """Open the app and serve while the block runs, up to `together` runs at once.
 
     The future that it gives is done when serving ended by itself, and raises why: StoreFailed, or an error of
-    Temporal's. `pace` is for workflows that are started from here; `beat` is called again and again while the loop
-    turns; `interceptors` are Temporal's own.
+    Temporal's. `pace` is for workflows that are started from here; `watchdog` ends this process should it hang;
+    `interceptors` are Temporal's own.
     """
     pace = pace or Pace()
     notifier = Notifier(client, task_queue, pace)
-    async with app.driven(notifier.found, looked=notifier.looked, grace=grace, beat=beat) as driven:
+    async with app.driven(
+        notifier.found, looked=notifier.looked, grace=grace, beat=watchdog and watchdog.beat
+    ) as driven:
         notifier.store = driven.engine.store
         activities = Activities(app, driven)
         worker = Worker(
@@ -131,9 +133,13 @@ async def driving(
         serving = loop.create_task(worker.run(), name="milepost-temporal")
         assert driven.working is not None
         ended = loop.create_task(_first(serving, driven.working))
+        if watchdog is not None:
+            watchdog.start(driven.engine.store.place, driven.engine.worker)
         try:
             yield ended
         finally:
+            if watchdog is not None:
+                watchdog.stop()
             ended.cancel()
             leaving = loop.create_task(worker.shutdown()) if not serving.done() else None
             await driven.drain(parse_ms(grace) / 1000)  # what is driven is given back, and its activities say so
@@ -164,20 +170,19 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set, or without one until SIGTERM or SIGINT; then give every run back.
 
-    A process whose event loop hangs for as long as `frozen` is killed. Raises StoreFailed, and errors of Temporal's:
+    The process is killed should its event loop hang for as long as `frozen`, or should a call of a run that was killed
+    not let go within `grace`. Raises StoreFailed, and errors of Temporal's:
     end the process then, and start another.
     """
-    watchdog = Watchdog(parse_ms(frozen) / 1000)
+    watchdog = Watchdog(frozen_s=parse_ms(frozen) / 1000, grace_s=parse_ms(grace) / 1000)
     options: dict[str, Any] = {"task_queue": task_queue, "together": together, "grace": grace, "pace": pace}
-    async with driving(app, client, beat=watchdog.beat, **options) as ended:
-        watchdog.start()
+    async with driving(app, client, watchdog=watchdog, **options) as ended:
         stopping = asyncio.get_running_loop().create_task((stop or _signalled()).wait())
         try:
             await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 ended.result()
         finally:
-            watchdog.stop()
             stopping.cancel()
 
 
