@@ -111,7 +111,7 @@ async def driving(
     pace = pace or Pace()
     notifier = Notifier(client, task_queue, pace)
     async with app.driven(
-        notifier.found, looked=notifier.looked, grace=grace, beat=watchdog and watchdog.beat
+        notifier.found, looked=notifier.looked, grace=grace, beat=None if watchdog is None else watchdog.beat
     ) as driven:
         notifier.store = driven.engine.store
         activities = Activities(app, driven)
