@@ -25,6 +25,7 @@ from milepost.errors import EpochLost, MilepostError, UnknownWorkflow
 from milepost.runtime import driver
 from milepost.runtime.session import LINGER_MS
 from milepost.runtime.worker import Worker, log
+from milepost.stores import marks
 
 if TYPE_CHECKING:
     from milepost.runtime.engine import Engine
@@ -99,6 +100,10 @@ class Driving(Worker):
                 raise Draining(self.engine.worker)
             driven.result()  # raises what it raised
         return await self._resting(run_id)
+
+    def must_let_go(self) -> bool:
+        """Say whether calls of a run that was killed have to end. May be called from any thread."""
+        return marks.asked_to_let_go(self.engine.store.place, self.engine.worker)
 
     async def _begin(self, run_id: str, segments: int | None) -> asyncio.Task[None] | None:
         """Start driving a run that can move, after a moment if that is near."""

@@ -113,7 +113,7 @@ async def driving(
     async with app.driven(
         notifier.found, looked=notifier.looked, grace=grace, beat=None if watchdog is None else watchdog.beat
     ) as driven:
-        notifier.store = driven.engine.store
+        notifier.open(driven.engine.store, driven.engine.woken.set)
         activities = Activities(app, driven)
         worker = Worker(
             client,
@@ -134,7 +134,7 @@ async def driving(
         assert driven.working is not None
         ended = loop.create_task(_first(serving, driven.working))
         if watchdog is not None:
-            watchdog.start(driven.engine.store.place, driven.engine.worker)
+            watchdog.start(driven.must_let_go)
         try:
             yield ended
         finally:

@@ -19,6 +19,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,10 @@ AGAIN_S = 1.0
 AGAIN_MOST_S = 60.0
 TOGETHER = 20
 COMPLAIN_EVERY_S = 30.0
+
+
+def _nothing() -> None:
+    """Do nothing, before the store is open."""
 
 
 @dataclass(slots=True)
@@ -63,7 +68,12 @@ class Notifier:
         self._tasks: set[asyncio.Task[None]] = set()
         self._some = asyncio.Semaphore(TOGETHER)
         self._complained = 0.0
-        self.store: Store | None = None
+        self._store: Store | None = None
+        self._look_again: Callable[[], None] = _nothing
+
+    def open(self, store: Store, look_again: Callable[[], None]) -> None:
+        """Begin with a store; `look_again` has it looked at soon, which an idle worker may not do by itself."""
+        self._store, self._look_again = store, look_again
 
     def found(self, run_id: str, owner_was: str | None) -> None:
         """Take note of a run that can move; `owner_was` held it, and is gone."""
@@ -72,6 +82,7 @@ class Notifier:
         if seen is None:
             first = now if owner_was is not None else now + PATIENCE_S * (1 + random.random())  # noqa: S311  spread
             seen = self._seen[run_id] = Sighting(first, self._look)
+            asyncio.get_running_loop().call_later(first - now, self._look_again)
         seen.look = self._look
         if now < seen.due or seen.telling:
             return
@@ -97,8 +108,8 @@ class Notifier:
     async def _tell(self, run_id: str, owner_was: str | None, seen: Sighting) -> None:
         try:
             async with self._some:
-                assert self.store is not None
-                row = await self.store.run(run_id)
+                assert self._store is not None
+                row = await self._store.run(run_id)
                 if row.owner == owner_was and (owner_was is not None or row.due is not None):
                     news = Wake(row.epoch, lost=owner_was is not None)
                     await drive(self._client, run_id, task_queue=self._task_queue, pace=self._pace, news=news)

@@ -15,8 +15,7 @@ import os
 import signal
 import threading
 import time
-
-from milepost.stores import marks
+from collections.abc import Callable
 
 log = logging.getLogger("milepost")
 LOOKS = 10  # so many in the time that is given
@@ -40,10 +39,10 @@ class Watchdog:
         """Say that the loop turns."""
         self._last = time.monotonic()
 
-    def start(self, place: str, worker: str) -> None:
-        """Begin to look at a worker of the store at a place."""
+    def start(self, asked: Callable[[], bool]) -> None:
+        """Begin to look; `asked` says whether the calls of a killed run have to let go."""
         self.beat()
-        self._thread = threading.Thread(target=self._watch, args=(place, worker), name="milepost-watchdog", daemon=True)
+        self._thread = threading.Thread(target=self._watch, args=(asked,), name="milepost-watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -52,14 +51,14 @@ class Watchdog:
         if self._thread is not None:
             self._thread.join()
 
-    def _watch(self, place: str, worker: str) -> None:
+    def _watch(self, asked: Callable[[], bool]) -> None:
         looked = time.monotonic()
         while not self._stop.wait(min(self._frozen_s, self._grace_s) / LOOKS):
             now = time.monotonic()
             if now - looked > self._frozen_s / 2:
                 self.beat()  # the whole process stood still, or the machine: the loop shall have its turn first
             looked = now
-            self._asked = (self._asked or now) if marks.asked_to_let_go(place, worker) else 0.0
+            self._asked = (self._asked or now) if asked() else 0.0
             if now - self._last > self._frozen_s:
                 _end(f"its event loop hangs for {now - self._last:.0f} s")
             if self._asked and now - self._asked > self._grace_s:
