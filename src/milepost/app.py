@@ -40,6 +40,7 @@ from milepost.runtime import driver, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock
+from milepost.runtime.driving import Driving, Resting
 from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.worker import Worker
@@ -115,6 +116,7 @@ class App(Deciding):
         self._engine: Engine | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
+        self._driving: Driving | None = None
         self.policy = policy
         self._check()
 
@@ -192,6 +194,45 @@ class App(Deciding):
             await working
         finally:
             await self._close()
+
+    @asynccontextmanager
+    async def driven(
+        self,
+        found: Callable[[str, str | None], None] | None = None,
+        *,
+        looked: Callable[[], None] | None = None,
+        beat: Callable[[], None] | None = None,
+        grace: Duration = "10s",
+    ) -> AsyncIterator[Driving]:
+        """Open the app to drive a run when `advance` is called for it: for an engine that schedules.
+
+        `found` is told of each run that can move, and who held it where that worker is gone; `looked` is called after
+        each look at the store, `beat` again and again while the loop turns. On leaving, every run is given back, after
+        `grace` at most.
+        """
+        await self._open(drives=True)
+        try:
+            driving = Driving(self._need_engine(), found, looked, beat=beat)
+            self._driving = driving
+            driving.working = asyncio.get_running_loop().create_task(driving.run(), name="milepost-driving")
+            try:
+                yield driving
+            finally:
+                await driving.drain(parse_ms(grace) / 1000)
+                await driving.working
+        finally:
+            self._driving = None
+            await self._close()
+
+    async def advance(self, run_id: str, /, *, segments: int | None = None) -> Resting:
+        """Drive a run, if it can move, until it rests or `segments` boundaries were written; return where it is.
+
+        Idempotent: call it again after a crash, or twice at once. The app has to be open by `driven`. Raises
+        UnknownRun, UnknownWorkflow, StoreError; see `Driving.advance`.
+        """
+        if self._driving is None:
+            raise InvalidDeclaration("advance() is for an engine that schedules: open the app with app.driven()")
+        return await self._driving.advance(run_id, segments=segments)
 
     async def _open(self, *, drives: bool) -> None:
         if self._engine is not None:

@@ -1,18 +1,33 @@
 """What the pages show is what happens."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import LANGUAGES, blocks, pages, typed
 from tests.docs.running import Page, fits
+from tests.servers.temporal import TemporalServer
 from tests.tidy.repository import text
 
 RUNNABLE = [page for page in pages() if any(block.language in {"python", "console"} for block in blocks(page))]
 
 
+@pytest.fixture
+def running(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page takes for granted: a Temporal server at its address."""
+    if page != "docs/temporal.md":
+        yield
+        return
+    server = TemporalServer()
+    server.start()
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.target)
+    yield
+    server.close()
+
+
 @pytest.mark.parametrize("page", RUNNABLE)
-def test_every_program_and_command_of_a_page_does_what_the_page_says(page: str, tmp_path: Path) -> None:
+def test_every_program_and_command_of_a_page_does_what_the_page_says(page: str, running: None, tmp_path: Path) -> None:
     Page(tmp_path).run(page)
 
 

@@ -1,0 +1,240 @@
+"""A Temporal server, a store and workers, each a real process that a test may kill; and what they say.
+
+A worker and the server share nothing but a port. The store is a parameter, so that the same tests run over any.
+"""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowHistory
+from temporalio.service import RPCError
+
+import milepost as mp
+from milepost.app import open_store
+from milepost.drivers.temporal import start, workflow_id
+from milepost.stores.api import RunRow, Store
+from milepost.testing.check import Applied, Violation, check
+from tests.crash.killing import environment
+from tests.crash.world import CRASH_AT, FREEZE_AT, World
+from tests.drivers import desk
+from tests.polling import eventually
+from tests.servers.temporal import TemporalServer
+
+T = TypeVar("T")
+NO_HEARTBEAT_S = 300.0  # so long that only a lock file, or a lease, can tell that a worker is gone
+QUICK_S = 2.0
+
+
+class Floor:
+    """One store and its folder, one server, and the workers of a test."""
+
+    def __init__(self, folder: Path, server: TemporalServer, queue: str, store: str) -> None:
+        self.folder = folder
+        self.server = server
+        self.queue = queue
+        self.store = store
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    # ------------------------------------------------------------ workers
+
+    def work(
+        self, *, dies: str = "", freezes: str = "", lease: str = "30s", heartbeat_s: float = NO_HEARTBEAT_S
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker that dies, or freezes, at a place of a tool; wait until it is enlisted in the store."""
+        at = {name: where for name, where in ((CRASH_AT, dies), (FREEZE_AT, freezes)) if where}
+        beat = str(heartbeat_s)
+        log = self.folder / f"worker-{len(self.processes)}.log"
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.drivers.desk", self.server.target, self.queue, self.store, lease, beat],
+                env=environment(self.folder, **at),
+                stdout=said,
+                stderr=said,
+            )
+        self.processes.append(process)
+        eventually(
+            lambda: process.poll() is not None or process.pid in {worker.pid for worker in self.workers()},
+            within_s=60,
+            saying="it is enlisted",
+        )
+        assert process.poll() is None, log.read_text()
+        return process
+
+    def holder(self, run_id: str) -> subprocess.Popen[bytes]:
+        """Return the worker that holds a run."""
+        owner = self.run(run_id).owner or ""
+        return next(process for process in self.processes if f"-{process.pid}-" in owner)
+
+    def kill(self, *processes: subprocess.Popen[bytes]) -> None:
+        """Kill workers, and wait until they are dead."""
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+        for process in processes:
+            self.died(process)
+
+    def died(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until a worker has died of SIGKILL."""
+        assert process.wait(60) == -signal.SIGKILL
+
+    def close(self) -> None:
+        """End what is left."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+
+    def go(self) -> None:
+        """Let the tools go on that wait for it."""
+        (self.folder / "go").touch()
+
+    # ------------------------------------------------------------ what a person or a program does
+
+    def begin(self, workflow: Any, given: Any, heartbeat_s: float = NO_HEARTBEAT_S) -> str:
+        """Start a run through Temporal; return its id."""
+
+        async def begin(client: Client, app: mp.App) -> str:
+            pace = desk.pace_of(heartbeat_s)
+            return (await start(client, app, workflow, given, task_queue=self.queue, pace=pace)).id
+
+        return self.ask(begin)
+
+    def result(self, run_id: str, within: str = "45s") -> Any:
+        """Wait for a run's end and return its result."""
+        return self.app(lambda app: app.handle(run_id).result(timeout=within))
+
+    def app(self, do: Callable[[mp.App], Awaitable[T]]) -> T:
+        """Do something through an app that drives nothing and knows of no Temporal."""
+
+        async def doing() -> T:
+            async with desk.app_on(self.store).client() as app:
+                return await do(app)
+
+        return asyncio.run(doing())
+
+    def ask(self, do: Callable[[Client, mp.App], Awaitable[T]]) -> T:
+        """Do something with a client of the server and an app that drives nothing."""
+
+        async def doing() -> T:
+            client = await Client.connect(self.server.target)
+            async with desk.app_on(self.store).client() as app:
+                return await do(client, app)
+
+        return asyncio.run(doing())
+
+    def typed(self, *words: str) -> str:
+        """Type a command of the plain command line, which knows of no Temporal; return what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "milepost", *words, "--store", self.store],
+            env=environment(self.folder),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    # ------------------------------------------------------------ what the store says
+
+    def run(self, run_id: str) -> RunRow:
+        """Return a run's row."""
+        return self._read(lambda store: store.run(run_id))
+
+    def workers(self) -> list[Any]:
+        """Return every worker that was enlisted."""
+        try:
+            return self._read(lambda store: store.workers())
+        except mp.StoreError:
+            return []  # there is no store yet
+
+    def parked(self, run_id: str, reason: str) -> None:
+        """Wait until a run is parked for a reason."""
+        eventually(
+            lambda: (self.run(run_id).status, self.run(run_id).reason) == ("parked", reason),
+            within_s=60,
+            saying=f"parked for {reason}",
+        )
+
+    def applied(self, tool: str) -> list[Applied]:
+        """Return what a tool did outside."""
+        return [line for line in World(self.folder).lines() if line.tool == tool]
+
+    def judged(self) -> list[Violation]:
+        """Return what must never be, by the ledger and every journal."""
+        return self._read(lambda store: check(store, World(self.folder).lines()))
+
+    def _read(self, read: Callable[[Store], Awaitable[T]]) -> T:
+        async def reading() -> T:
+            store = open_store(self.store)
+            try:
+                return await read(store)
+            finally:
+                store.close()
+
+        return asyncio.run(reading())
+
+    # ------------------------------------------------------------ what Temporal says
+
+    def temporal(self, run_id: str, do: Callable[[WorkflowHandle[Any, Any]], Awaitable[T]]) -> T:
+        """Do something with the workflow of a run."""
+
+        async def doing() -> T:
+            client = await Client.connect(self.server.target)
+            return await do(client.get_workflow_handle(workflow_id(run_id), result_type=str))
+
+        return asyncio.run(doing())
+
+    def closed(self, run_id: str) -> WorkflowExecutionStatus:
+        """Wait until the workflow of a run is closed; return how."""
+
+        async def status(handle: WorkflowHandle[Any, Any]) -> WorkflowExecutionStatus | None:
+            try:
+                return (await handle.describe()).status
+            except RPCError:
+                return None  # not known, or the server is not there, for a moment
+
+        def is_closed() -> WorkflowExecutionStatus | None:
+            found = self.temporal(run_id, status)
+            return found if found not in {None, WorkflowExecutionStatus.RUNNING} else None
+
+        found = eventually(is_closed, within_s=45, saying="the workflow is closed")
+        assert found is not None
+        return found
+
+    def histories(self, run_id: str) -> list[list[Any]]:
+        """Return the events of every execution of the workflow of a run, oldest first."""
+        return [list(history.events) for history in self.told(run_id)]
+
+    def told(self, run_id: str) -> list[WorkflowHistory]:
+        """Return the history of every execution of the workflow of a run, oldest first."""
+
+        async def read() -> list[WorkflowHistory]:
+            client = await Client.connect(self.server.target)
+            query = f"WorkflowId = '{workflow_id(run_id)}'"
+            found = [(one.start_time, one.run_id) async for one in client.list_workflows(query)]
+            handles = [client.get_workflow_handle(workflow_id(run_id), run_id=id_) for _, id_ in sorted(found)]
+            return [await handle.fetch_history() for handle in handles]
+
+        return asyncio.run(read())
+
+    def events(self, run_id: str, kind: str) -> int:
+        """Return how many events of a kind are in all histories of a run's workflow."""
+        number = EventType.Value(f"EVENT_TYPE_{kind}")
+        return sum(event.event_type == number for history in self.histories(run_id) for event in history)
+
+
+@contextmanager
+def floor_in(folder: Path, server: TemporalServer, store: str, queue: str = "milepost") -> Iterator[Floor]:
+    """Set up a floor in a folder; every process of it is ended with it."""
+    floor = Floor(folder, server, queue, store)
+
+    open_store(floor.store, create=True).close()
+    try:
+        yield floor
+    finally:
+        floor.close()
