@@ -74,7 +74,12 @@ def _standing(session: Session, step: ToolStep, now: int) -> Approval | None:
     """Return the approval of exactly this call, asked or given, that may still be answered or used."""
     binding = binding_of(step)
     for approval in session.state.approvals.values():
-        if approval.step == binding.step and approval.open and approval.binding == binding and not approval.expired(now):
+        if (
+            approval.step == binding.step
+            and approval.open
+            and approval.binding == binding
+            and not approval.expired(now)
+        ):
             if approval.verdict == "approved" and _distrust(session, approval) is not None:
                 continue
             return approval
