@@ -72,6 +72,8 @@ def binding_of(step: ToolStep) -> Binding:
 
 def _standing(session: Session, step: ToolStep, now: int) -> Approval | None:
     """Return the approval of exactly this call, asked or given, that may still be answered or used."""
+    if not session.state.approvals:
+        return None
     binding = binding_of(step)
     for approval in session.state.approvals.values():
         if (
