@@ -54,7 +54,12 @@ Scene = Callable[[Callable[[Subject, Head], Awaitable[None]]], None]
 def test_a_start_reads_nothing_again_that_nobody_has_changed(scene: Scene) -> None:
     async def part(subject: Subject, head: Head) -> None:
         said: list[str] = []
-        subject.store._writer.exec_trace = lambda _, sql, __: said.append(sql) is None  # type: ignore[attr-defined]
+
+        def note(_: object, sql: str, __: object) -> bool:
+            said.append(sql)
+            return True
+
+        subject.store._writer.exec_trace = note  # type: ignore[attr-defined]
 
         await subject.write(starting(head, 2, ":2"))
         await subject.write(settling(head, 1, ":2"))

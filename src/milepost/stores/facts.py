@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Facts:
-    """What one transaction knows. `by_scope`, `ceilings` and `next_row` (of the journal) are None until they are read."""
+    """What one transaction knows. `by_scope`, `ceilings` and the journal's `next_row` are None until they are read."""
 
     __slots__ = ("breakers", "by_scope", "ceilings", "held", "next_row", "spent")
 

@@ -38,8 +38,8 @@ from milepost.stores.api import (
     Post,
     Throw,
 )
-from milepost.stores.keeping import MarkSeal, Prune, TakeIn
 from milepost.stores.facts import Facts
+from milepost.stores.keeping import MarkSeal, Prune, TakeIn
 from milepost.stores.pooling import Pools
 from milepost.stores.pools import PoolShort, SetCeiling
 from milepost.stores.statements import Recount
