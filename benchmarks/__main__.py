@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import growth, memory, peers, recovery, startup, syscalls, throughput
+from benchmarks import authority, checkpoint, growth, memory, peers, recovery, startup, syscalls, throughput
 from benchmarks.comparing import Bench, Row
 from benchmarks.table import conditions, render, summary
 
@@ -16,8 +16,10 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "baseline": lambda bench: iter(bench.baseline_rows()),
     "throughput": throughput.rows,
     "syscalls": syscalls.rows,
+    "authority": authority.rows,
     "recovery": recovery.rows,
     "growth": growth.rows,
+    "checkpoint": checkpoint.rows,
     "memory": memory.rows,
     "startup": startup.rows,
     "peers": peers.rows,

@@ -5,6 +5,8 @@ the file's new length; a *pre-extended* one was brought to 16 MB before, and is 
 off while a slice is timed, in both.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -22,20 +24,30 @@ def commits(count: int, *, extended: bool) -> Work:
     """`count` bare commits of one row, on a fresh or on a pre-extended log."""
 
     def run(folder: Path) -> Slice:
-        connection = _open(folder / "baseline.db")
-        if extended:
-            _extend_log(connection)
-        cursor = connection.cursor()
+        with opened(folder / "baseline.db", extended=extended) as commit:
+            return commit(count)
+
+    return run
+
+
+@contextmanager
+def opened(file: Path, *, extended: bool) -> Iterator[Callable[[int], Slice]]:
+    """What makes so many bare commits to the file, and times them: for work that takes turns with them."""
+    connection = _open(file)
+    if extended:
+        _extend_log(connection)
+    cursor = connection.cursor()
+
+    def commit(count: int) -> Slice:
         watch = Stopwatch()
         for _ in range(count):
             cursor.execute("BEGIN IMMEDIATE")
             cursor.execute("INSERT INTO line (body) VALUES (?)", (ROW,))
             cursor.execute("COMMIT")
-        done = watch.slice(count)
-        connection.close()
-        return done
+        return watch.slice(count)
 
-    return run
+    yield commit
+    connection.close()
 
 
 def _open(file: Path) -> apsw.Connection:

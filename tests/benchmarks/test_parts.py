@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import growth, memory, peers, recovery, startup, syscalls, throughput
+from benchmarks import authority, checkpoint, growth, memory, peers, recovery, startup, syscalls, throughput
 from benchmarks.__main__ import PARTS, main
 from benchmarks.baseline import EXTENDED, commits
 from benchmarks.comparing import Bench, Row
@@ -40,6 +40,42 @@ def test_every_effect_asks_the_kernel_for_a_sync_of_its_own(small: Bench) -> Non
     (row,) = syscalls.rows(small)
 
     assert row.verdict == "met", row.figure
+
+
+def test_the_checks_of_a_call_are_counted_in_bare_commits_of_the_same_moment(small: Bench) -> None:
+    rows = list(authority.rows(small))
+
+    costs, syncs = rows[:6], rows[6:]
+    assert [row.work.split(",")[0] for row in costs[::2]] == [
+        "checks of everything",
+        "checks of an approval",
+        "checks of a budget",
+    ]
+    assert all(row.fresh is not None and row.extended is not None for row in costs)
+    assert [row.target is not None for row in costs] == [True, *[False] * 5]
+    assert [row.verdict for row in syncs] == ["met"] * 3, [row.figure for row in syncs]
+
+
+def test_what_is_declared_costs_what_it_takes_more_than_the_same_calls_without() -> None:
+    calls = {kind.name: [Slice(20, 0.02, 0.004)] * 3 for kind in authority.KINDS.values()}
+    calls[authority.EVERYTHING.name] = [Slice(20, 0.03, 0.005), Slice(20, 0.9, 0.9), Slice(20, 0.03, 0.005)]
+    taken = authority.Taken(calls, [Slice(20, 0.02, 0.001)] * 3, [Slice(20, 0.01, 0.001)] * 3)
+
+    everything, wall, *others = authority.compared(taken)
+
+    assert (everything.figure, wall.figure) == ("50 µs a call", "500 µs a call")
+    assert everything.fresh == pytest.approx(0.05)
+    assert everything.extended == pytest.approx(0.1)
+    assert everything.verdict == "met"
+    assert all(row.fresh == 0 and not row.verdict for row in others)
+
+
+def test_checkpoints_of_small_and_large_states_are_timed(small: Bench) -> None:
+    """Requirement 54."""
+    rows = list(checkpoint.rows(small))
+
+    assert [row.work.split(" of ")[2] for row in rows] == ["1 KB, 1 KB", "100 KB, 1 KB", "1,000 KB, 1 KB"]
+    assert all(row.fresh and row.cpu_us for row in rows)
 
 
 def test_a_run_is_recovered_from_where_its_worker_was_killed(small: Bench) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from milepost.core.statement import APPROVAL, statement
 
@@ -40,8 +40,7 @@ UNSIGNED: Final = "unsigned"
 BAD_SIGNATURE: Final = "bad_signature"
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """What an approval is bound to, besides the run and its expiry: one call as it would be made now."""
 
     step: str

@@ -98,8 +98,7 @@ def bucket(per: str, day: int) -> int:
 def keys(ceilings: Mapping[Key, Decimal], pools: Iterable[str], units: Iterable[str]) -> list[Key]:
     """Return the ceilings that these units fall under in these pools."""
     named = list(units)
-    asked = ((pool, per, unit) for pool in pools for per in PERS for unit in named)
-    return [key for key in asked if key in ceilings]
+    return [key for pool in pools for per in PERS for unit in named if (key := (pool, per, unit)) in ceilings]
 
 
 def short(key: Key, ceiling: Decimal, spent: Decimal, held: Decimal, cost: Decimal) -> Short | None:

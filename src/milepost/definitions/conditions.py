@@ -9,6 +9,7 @@ only where a file has a condition: it takes longer to import than the rest of Mi
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,7 @@ class About:
             self.wrong = _brief(_expected(error))
 
 
+@cache
 def _library() -> Any:
     """Return the CEL library. Raises Refused where it is not installed."""
     try:

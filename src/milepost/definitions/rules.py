@@ -105,6 +105,7 @@ class PolicyFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._file = Path(self.path)  # each decision looks at it
         self.turns = 0
         self._seen: object = None
         self._read: Policy | InvalidPolicy | None = None
@@ -118,7 +119,7 @@ class PolicyFile:
     def current(self) -> Policy | InvalidPolicy:
         """Return today's policy, or why there is none. `turns` counts how often it became another one."""
         try:
-            stat = Path(self.path).stat()
+            stat = self._file.stat()
             seen: object = (stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_dev)
         except (OSError, ValueError) as error:
             seen = str(error)

@@ -72,9 +72,16 @@ def binding_of(step: ToolStep) -> Binding:
 
 def _standing(session: Session, step: ToolStep, now: int) -> Approval | None:
     """Return the approval of exactly this call, asked or given, that may still be answered or used."""
+    if not session.state.approvals:
+        return None
     binding = binding_of(step)
     for approval in session.state.approvals.values():
-        if approval.open and approval.binding == binding and not approval.expired(now):
+        if (
+            approval.step == binding.step
+            and approval.open
+            and approval.binding == binding
+            and not approval.expired(now)
+        ):
             if approval.verdict == "approved" and _distrust(session, approval) is not None:
                 continue
             return approval
@@ -112,7 +119,7 @@ def stale(session: Session, step: ToolStep, keep: str | None) -> list[e.Entry]:
     return [
         ApprovalClosed(at=now, id=approval.id, standing=standing, why=why)
         for approval in session.state.approvals.values()
-        if approval.open and approval.step == step.id and approval.id != keep
+        if approval.step == step.id and approval.open and approval.id != keep
         for standing, why in [_why_closed(session, step, approval, now)]
     ]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from milepost.core import entries as e
+from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.steps import Effect
 from milepost.stores.api import ApprovalRow, EffectRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from milepost.core.state import RunState
     from milepost.stores.api import Append
@@ -47,10 +48,11 @@ class Approvals:
     `rows` are new ones, `answers` what became of others. What a visit leaves behind open is void from then on.
     """
 
-    __slots__ = ("_became", "_last", "_open", "_state", "rows")
+    __slots__ = ("_about", "_became", "_last", "_open", "_state", "rows")
 
-    def __init__(self, state: RunState, beside: dict[str, Any]) -> None:
+    def __init__(self, state: RunState, entries: Sequence[e.Entry], beside: dict[str, Any]) -> None:
         self._state = state
+        self._about = _named(state, entries)
         self._open = self._open_now()
         self.rows: list[ApprovalRow] = []
         self._became: list[tuple[str, str, str]] = []
@@ -62,13 +64,14 @@ class Approvals:
         return [*self._became, *self._last]
 
     def _open_now(self) -> list[str]:
-        return [id_ for id_, approval in self._state.approvals.items() if approval.open]
+        found = self._state.approvals
+        return [id_ for id_ in self._about if id_ in found and found[id_].open]
 
     def after(self, entry: e.Entry) -> None:
         """Look at the state, to which an entry was applied."""
-        after = self._state.approvals
-        if not after and not self._open:
+        if not self._about:
             return
+        after = self._state.approvals
         if isinstance(entry, e.ApprovalAsked):
             effect = self._state.steps.get(entry.step)
             assert isinstance(effect, Effect), "an approval is asked for an effect that is planned"
@@ -83,6 +86,32 @@ class Approvals:
             elif not approval.open:
                 self._became.append((id_, approval.verdict, approval.by))
         self._open = self._open_now()
+
+
+# What says nothing of any approval, and what speaks of those that it names. Everything else may end them all.
+_SILENT = frozenset({
+    e.EffectPlanned, e.EffectConfirmed, e.EffectFailed, e.EffectUnknown, e.AttemptSettled, e.AttemptQuieted,
+    e.FindingRecorded, e.PersonNeeded, e.CredentialUsed, e.ReadReturned, e.ReadFailed, e.ReadCancelled,
+})  # fmt: skip
+_SPEAKING = frozenset({e.ApprovalAsked, e.ApprovalAnswered, ApprovalClosed})
+
+
+def _named(state: RunState, entries: Sequence[e.Entry]) -> list[str]:
+    """Return the ids of the approvals that entries, not applied yet, may change."""
+    ids: list[str] = []
+    for entry in entries:
+        kind = type(entry)
+        if kind in _SILENT:
+            continue
+        if kind is e.EffectStarted:
+            if entry.approval is not None:  # type: ignore[attr-defined]
+                ids.append(entry.approval)  # type: ignore[attr-defined]
+        elif kind in _SPEAKING:
+            ids.append(entry.id)  # type: ignore[attr-defined]
+        else:
+            ids = [*state.approvals, *(one.id for one in entries if type(one) is e.ApprovalAsked)]
+            break
+    return ids if len(ids) < 2 else list(dict.fromkeys(ids))  # noqa: PLR2004  one by itself is named once
 
 
 def _row(effect: Effect) -> EffectRow:

@@ -180,7 +180,7 @@ class Session:
         if self.dropped is not None:
             raise self.dropped
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
-        state, rows, settled, seen = self.state, [], [], Approvals(self.state, beside)
+        state, rows, settled, seen = self.state, [], [], Approvals(self.state, entries, beside)
         self._fresh = True
         spent, reserve = beside.pop("spent", []), None
         for entry in entries:

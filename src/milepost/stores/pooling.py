@@ -1,7 +1,8 @@
 """The shared budgets of a batch: ceilings, reservations and what was spent, inside its transaction.
 
-Ceilings are loaded once a batch, and only where an append of it costs; where none is declared nothing more is read or
-written. What is held is the sum of its rows: no counter of reservations can leak. Amounts are added here, as decimals.
+Ceilings are loaded only where an append costs; where none is declared nothing more is read or written. What is held is
+the sum of its rows: no counter of reservations can leak. Amounts are added here, as decimals. What was read is read
+again where anybody else has written meanwhile (see facts.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from milepost.stores.pools import PoolShort
 
 if TYPE_CHECKING:
     from milepost.stores.api import Append
+    from milepost.stores.facts import Facts
     from milepost.stores.pools import SetCeiling
     from milepost.stores.statements import Statements
 
@@ -24,18 +26,16 @@ if TYPE_CHECKING:
 class Pools:
     """What a batch knows of the shared budgets; `forget` it where a part of the batch was rolled back."""
 
-    __slots__ = ("_ceilings", "_held", "_journal", "_spent", "_sql")
+    __slots__ = ("_facts", "_journal", "_sql")
 
-    def __init__(self, sql: Statements, journal: Callable[[bytes, int], None]) -> None:
+    def __init__(self, sql: Statements, journal: Callable[[bytes, int], None], facts: Facts) -> None:
         self._sql = sql
         self._journal = journal
-        self.forget()
+        self._facts = facts
 
     def forget(self) -> None:
         """Read anew what is asked for from here on."""
-        self._ceilings: dict[Key, Decimal] | None = None
-        self._held: dict[Row, Decimal] = {}
-        self._spent: dict[Row, Decimal] = {}
+        self._facts.forget_pools()
 
     def together(self, appends: Sequence[Append]) -> None:
         """Reserve and settle for appends, one after the other. Raises PoolShort where one of them is refused."""
@@ -51,19 +51,23 @@ class Pools:
         What its step held already is booked: a read that costs is charged for each try.
         """
         asked = append.reserve
-        if asked is None or not self._limits():
+        if asked is None:
+            return
+        limits = self._limits()
+        if not limits:
             return
         run = append.head.run
         for row, amount in self._let_go(run, asked.step):
             self._book(row, amount)
-        for pool, per, unit in keys(self._limits(), asked.pools, asked.cost):
+        for key in keys(limits, asked.pools, asked.cost):
+            pool, per, unit = key
             row, cost = (pool, bucket(per, asked.day), unit), asked.cost[unit]
             held = self._held_in(row)
-            missing = short((pool, per, unit), self._limits()[pool, per, unit], self._spent_in(row), held, cost)
+            missing = short(key, limits[key], self._spent_in(row), held, cost)
             if missing is not None:
                 raise PoolShort(missing)
             self._sql.do("put_reserved", *row, run, asked.step, f"{cost:f}")
-            self._held[row] = held + cost
+            self._facts.held[row] = held + cost
 
     def settle(self, append: Append) -> None:
         """Let go what steps of an append had reserved, and book what they spent."""
@@ -98,34 +102,37 @@ class Pools:
         return self._sql.changed("wake_for_money", asked.at)
 
     def _limits(self) -> dict[Key, Decimal]:
-        if self._ceilings is None:
-            self._ceilings = {(pool, per, unit): Decimal(most) for pool, per, unit, most in self._sql.run("ceilings")}
-        return self._ceilings
+        found = self._facts.ceilings
+        if found is None:
+            found = {(pool, per, unit): Decimal(most) for pool, per, unit, most in self._sql.run("ceilings")}
+            self._facts.ceilings = found
+        return found
 
     def _held_in(self, row: Row) -> Decimal:
-        found = self._held.get(row)
+        found = self._facts.held.get(row)
         if found is None:
-            found = self._held[row] = sum(
+            found = self._facts.held[row] = sum(
                 (Decimal(amount) for (amount,) in self._sql.run("reserved_of", *row)), NOTHING
             )
         return found
 
     def _spent_in(self, row: Row) -> Decimal:
-        found = self._spent.get(row)
+        found = self._facts.spent.get(row)
         if found is None:
             rows = self._sql.run("spent_of", *row)
-            found = self._spent[row] = Decimal(rows[0][0]) if rows else NOTHING
+            found = self._facts.spent[row] = Decimal(rows[0][0]) if rows else NOTHING
         return found
 
     def _let_go(self, run: int, step: str) -> list[tuple[Row, Decimal]]:
         """Delete what a step holds; return its rows."""
         rows = self._sql.run("drop_reserved", run, step)
         gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
+        held = self._facts.held
         for row, amount in gone:
-            if row in self._held:
-                self._held[row] -= amount
+            if row in held:
+                held[row] -= amount
         return gone
 
     def _book(self, row: Row, amount: Decimal) -> None:
-        self._spent[row] = self._spent_in(row) + amount
-        self._sql.do("put_spent", *row, f"{self._spent[row]:f}")
+        spent = self._facts.spent[row] = self._spent_in(row) + amount
+        self._sql.do("put_spent", *row, f"{spent:f}")

@@ -17,6 +17,7 @@ from milepost.core.codec import encode
 from milepost.core.store_entries import SwitchLifted, SwitchSet
 from milepost.stores.api import Switch, SwitchedOff, Throw, Thrown
 from milepost.stores.encryption import shown
+from milepost.stores.facts import Facts
 from milepost.stores.waits import once_of_scope, once_scope
 
 if TYPE_CHECKING:
@@ -62,29 +63,36 @@ def standing(rows: Sequence[Any], cipher: Cipher | None) -> list[Switch]:
 class Stops:
     """Looks at and changes what is stopped. `enter` writes an entry of the store's own journal: its bytes, and when."""
 
-    def __init__(self, sql: Statements, enter: Callable[[bytes, int], None], cipher: Cipher | None = None) -> None:
+    def __init__(
+        self, sql: Statements, enter: Callable[[bytes, int], None], cipher: Cipher | None, facts: Facts
+    ) -> None:
         self._sql = sql
         self._enter = enter
         self._cipher = cipher
-        self._breakers: dict[str, breaker.Row] = {}
-        self._by_scope: dict[str, list[Switch]] | None = None
+        self._facts = facts
 
     def forget(self) -> None:
         """Read again what stands: a savepoint was taken back."""
-        self._by_scope = None
+        self._facts.forget_stops()
+
+    @property
+    def _breakers(self) -> dict[str, breaker.Row]:
+        return self._facts.breakers
 
     @property
     def by_scope(self) -> dict[str, list[Switch]]:
         """What is stopped, as this transaction sees it."""
-        if self._by_scope is None:
-            switches, self._breakers = read(self._sql.run("stops"), self._cipher)
-            self._by_scope = {}
+        found = self._facts.by_scope
+        if found is None:
+            switches, breakers = read(self._sql.run("stops"), self._cipher)
+            found = {}
             for switch in switches:
-                self._by_scope.setdefault(switch.scope, []).append(switch)
-            for row in self._breakers.values():
+                found.setdefault(switch.scope, []).append(switch)
+            for row in breakers.values():
                 if row.state != "closed":
-                    self._by_scope.setdefault(f"{TOOL}{row.tool}", []).append(switch_of(row))
-        return self._by_scope
+                    found.setdefault(f"{TOOL}{row.tool}", []).append(switch_of(row))
+            self._facts.by_scope, self._facts.breakers = found, breakers
+        return found
 
     # ------------------------------------------------------------ an append
 

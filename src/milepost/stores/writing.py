@@ -38,6 +38,7 @@ from milepost.stores.api import (
     Post,
     Throw,
 )
+from milepost.stores.facts import Facts
 from milepost.stores.keeping import MarkSeal, Prune, TakeIn
 from milepost.stores.pooling import Pools
 from milepost.stores.pools import PoolShort, SetCeiling
@@ -84,14 +85,16 @@ class Rows:
 class Batch:
     """Writes one batch through statements that run inside a transaction."""
 
-    def __init__(self, sql: Statements, store_id: str, cipher: Cipher | None = None) -> None:
+    def __init__(
+        self, sql: Statements, store_id: str, cipher: Cipher | None = None, facts: Facts | None = None
+    ) -> None:
         self.sql = sql
         self.store_id = store_id
         self.cipher = cipher
         self.moved: dict[int, Moved] = {}
-        self._next_row: int | None = None
-        self.stops = Stops(sql, self.system_entry, cipher)
-        self.pools = Pools(sql, self.system_entry)
+        self.facts = facts or Facts()
+        self.stops = Stops(sql, self.system_entry, cipher, self.facts)
+        self.pools = Pools(sql, self.system_entry, self.facts)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -148,7 +151,7 @@ class Batch:
             rows.journal.append((row, run, seq, previous, body, digest))
             previous = row
             row += 1
-        self._next_row = row
+        self.facts.next_row = row
         moved.row, moved.seq, moved.hash, moved.segment = previous, seq, digest, head.segment
         return moved
 
@@ -213,7 +216,7 @@ class Batch:
     def group(self, appends: Sequence[Append]) -> list[Any]:
         """Write appends at once, or one by one where they do not add up; return their answers."""
         self.sql.mark()
-        kept, row = dict(self.moved), self._next_row
+        kept, row = dict(self.moved), self.facts.next_row
         try:
             self.together(appends)
         except Recount:
@@ -226,14 +229,14 @@ class Batch:
     def _forget(self, moved: dict[int, Moved], row: int | None) -> None:
         self.stops.forget()
         self.pools.forget()
-        self.moved, self._next_row = moved, row
+        self.moved, self.facts.next_row = moved, row
 
     # ------------------------------------------------------------ one by one
 
     def alone(self, operation: Operation) -> Any:
         """Perform one operation as a part of its own; return its answer, or the error that refused it."""
         self.sql.mark()
-        kept, row = dict(self.moved), self._next_row
+        kept, row = dict(self.moved), self.facts.next_row
         try:
             answer = self._perform(operation)
         except MilepostError as refusal:
@@ -347,7 +350,7 @@ class Batch:
         self.sql.do("insert_head", run, 0, row, 1, digest, row, new.segment)
         if new.chunks:
             self.sql.many("insert_chunk", [(run, name, body) for name, body in new.chunks.items()])
-        self._next_row = row + 1
+        self.facts.next_row = row + 1
         return Created(new.id, fresh=True, workflow=new.workflow, digest=new.digest)
 
     def _parent(self, new: NewRun) -> int:
@@ -420,9 +423,9 @@ class Batch:
     @property
     def next_row(self) -> int:
         """The row that the next entry takes."""
-        if self._next_row is None:
-            self._next_row = cast("int", self._value("last_row")) + 1
-        return self._next_row
+        if self.facts.next_row is None:
+            self.facts.next_row = cast("int", self._value("last_row")) + 1
+        return self.facts.next_row
 
     def _row(self, name: str, *args: Any) -> Any:
         rows = self.sql.run(name, *args)
@@ -434,7 +437,7 @@ class Batch:
 
     def used_rows(self, count: int) -> None:
         """Take note of rows of the journal that were written beside this batch's own."""
-        self._next_row = self.next_row + count
+        self.facts.next_row = self.next_row + count
 
     def run_number(self, run_id: str) -> int:
         """Return a run's number. Raises UnknownRun."""

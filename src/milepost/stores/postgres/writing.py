@@ -91,7 +91,7 @@ class PostgresBatch(Batch):
         self._pipeline = pipeline
         self._shared = shared
         self._epochs = begun.epochs
-        self._next_row = begun.first_row
+        self.facts.next_row = begun.first_row
 
     def together(self, appends: Sequence[Append]) -> None:
         """Write plain appends at once. Raises Recount when any of them would have been refused."""

@@ -29,6 +29,7 @@ MIGRATIONS = known("milepost.stores.sqlite.migrations")
 OLDEST_SAFE = (3, 51, 3)
 BUSY_MS = 10_000
 LOG_BYTES = 16 * 1024 * 1024
+STATEMENTS = 256  # kept prepared: all that there are
 CHECKPOINT_PAGES = 4_000  # as many as the extended log holds: a page that changes often is copied back less often
 STORE_MODE = 0o600
 
@@ -85,7 +86,7 @@ def connect(place: str, *, create: bool) -> apsw.Connection:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, STORE_MODE))
     with named_errors(place):
-        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS)
         _steady(connection)
         if not create:
             _expect_store(connection, place)
@@ -125,7 +126,7 @@ def _settle(connection: apsw.Connection, place: str) -> None:
 def read_only(place: str) -> apsw.Connection:
     """Open a second connection that only reads."""
     with named_errors(place):
-        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS)
         _steady(connection)
         connection.execute("PRAGMA query_only = ON").fetchall()
     return connection

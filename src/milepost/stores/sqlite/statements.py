@@ -20,9 +20,10 @@ class SqliteStatements:
     __slots__ = ("_connection", "_execute", "_executemany")
 
     def __init__(self, connection: apsw.Connection) -> None:
+        cursor = connection.cursor()  # one for all: to make one for each statement costs a third of it
         self._connection = connection
-        self._execute = connection.execute
-        self._executemany = connection.executemany
+        self._execute = cursor.execute
+        self._executemany = cursor.executemany
 
     def run(self, name: str, /, *args: Any) -> list[Any]:
         """Run a statement and return its rows."""

@@ -34,10 +34,12 @@ from milepost.stores.api import (
     WorkerRow,
 )
 from milepost.stores.encryption import reveal
+from milepost.stores.facts import Facts
 from milepost.stores.pools import PoolRow, PoolRows
 from milepost.stores.reading import Reads
 from milepost.stores.sqlite import health
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
+from milepost.stores.sqlite.kept import Kept
 from milepost.stores.sqlite.statements import NamedStatements, SqliteStatements
 from milepost.stores.sqlite.writing import RolledBack, SqliteBatch
 from milepost.stores.statements import Recount
@@ -77,6 +79,9 @@ class SqliteStore:
         self._thread: ThreadPoolExecutor | None = None
         self._renewer: apsw.Connection | None = None
         self._commits = 0
+        self._sql = SqliteStatements(self._writer)
+        self._do = self._writer.cursor().execute
+        self._kept = Kept(self._writer)
         self._failed = ""
         self.commit_seconds = 0.0
 
@@ -124,11 +129,13 @@ class SqliteStore:
         except apsw.Error as error:
             raise named(self.place, error) from error
         try:
-            self._writer.execute("COMMIT").fetchall()
+            self._do("COMMIT")
         except apsw.Error as error:
             # The live connection may show the rows as gone while the file has them: nobody knows. Stop here.
             self._failed = str(error)
             raise StoreFailed(self._failed) from error
+        if batch.whole:
+            self._kept.keep(batch.facts)
         for moved in batch.moved.values():
             moved.head.row, moved.head.seq, moved.head.hash = moved.row, moved.seq, moved.hash
         self._commits += 1
@@ -147,16 +154,17 @@ class SqliteStore:
 
     def _transact(self, operations: Sequence[Operation], refused: Sequence[Operation]) -> tuple[SqliteBatch, list[Any]]:
         writer = self._writer
-        writer.execute("BEGIN IMMEDIATE").fetchall()
+        self._do("BEGIN IMMEDIATE")
         try:
-            batch = SqliteBatch(writer, self.id, refused, self._cipher)
+            batch = SqliteBatch(self._sql, writer, self.id, self._cipher, refused, self._kept.take())
             if {*map(type, operations)} == {Append}:
                 try:
                     batch.together(cast("Sequence[Append]", operations))
+                    batch.whole = True
                 except Recount:
                     writer.execute("ROLLBACK").fetchall()
                     writer.execute("BEGIN IMMEDIATE").fetchall()
-                    batch = SqliteBatch(writer, self.id, refused, self._cipher)
+                    batch = SqliteBatch(self._sql, writer, self.id, self._cipher, refused, Facts())
                     return batch, [batch.alone(operation) for operation in operations]
                 return batch, [None] * len(operations)
             answers: list[Any] = []

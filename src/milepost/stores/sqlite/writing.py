@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from milepost.errors import Rejected
 from milepost.stores.keeping import Prune
 from milepost.stores.sqlite.guarded import GuardedTx
-from milepost.stores.sqlite.statements import SqliteStatements
 from milepost.stores.writing import Batch
 
 if TYPE_CHECKING:
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
     from milepost.stores.api import Append, Operation
     from milepost.stores.encryption import Cipher
+    from milepost.stores.facts import Facts
+    from milepost.stores.sqlite.statements import SqliteStatements
 
 
 class RolledBack(Exception):
@@ -32,14 +33,17 @@ class SqliteBatch(Batch):
 
     def __init__(
         self,
+        sql: SqliteStatements,
         connection: apsw.Connection,
         store_id: str,
-        refused: Sequence[Operation] = (),
-        cipher: Cipher | None = None,
+        cipher: Cipher | None,
+        refused: Sequence[Operation],
+        facts: Facts,
     ) -> None:
-        super().__init__(SqliteStatements(connection), store_id, cipher)
+        super().__init__(sql, store_id, cipher, facts)
         self.connection = connection
         self.refused = refused
+        self.whole = False  # all of it was written together
 
     def alone(self, operation: Operation) -> Any:
         """Perform one operation as a part of its own; return its answer, or the error that refused it."""

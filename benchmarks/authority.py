@@ -1,0 +1,332 @@
+"""What the checks at the edge cost: a call with everything declared, against the same call with nothing declared.
+
+Both calls are made in one process, in turns of a few each, by attached runs, one call at a time: so nothing is shared
+between calls that a run alone would have to pay for itself. All effects are planned before and wait: those with
+everything for an approval, which is then given, and those with nothing for a switch, which is then lifted. What is
+timed is what comes after that, from the gate to the recorded outcome: a person's answer is not counted, and what is
+done with it is.
+
+*Everything* is: listing, a scope, a cost within the run's budget and within a ceiling that its tenant's runs share, an
+approval to consume, a policy of twelve rules of which four fit and two have a condition, and a freeze and an open
+breaker, of other tools, that stand in the store. The difference is the cost of all checks together; it is set against
+bare commits that take their turns between the calls.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import milepost as mp
+from benchmarks import baseline
+from benchmarks.child import ROOT, TIMEOUT, command
+from benchmarks.comparing import Bench, Row, Target, judged
+from benchmarks.timing import Slice, Stopwatch
+
+SCOPE = "bench:act"
+AUTHORITY = mp.Authority("bench", scopes={SCOPE}, tenant="acme")
+BUDGET = {"usd": Decimal(1_000_000)}
+PLENTY = {"usd": Decimal(1_000_000_000)}
+CALLS = 20
+"""Calls of one run: a turn."""
+
+TURNS = 100
+COUNTED = 40
+"""Calls that are traced."""
+
+TRIES = 6_000
+WHY, PERSON = "for the benchmark", "somebody"
+BEGIN, END = "counting begins", "counting ends"
+SYNCS = (" fdatasync(", " fsync(")
+MOST = Target("most", 0.15, "of fresh")
+
+POLICY = """
+version = "1"
+
+[[rule]]
+name = "small amounts"
+verdict = "allow"
+tool = "act_checked"
+when = "args.cents <= 5000 && budget.left.usd >= 1.0"
+
+[[rule]]
+name = "what has the scope"
+verdict = "allow"
+scopes = "bench:*"
+
+[[rule]]
+name = "never so much"
+verdict = "deny"
+tool = "act_*"
+when = "args.cents > 1000000"
+
+[[rule]]
+name = "no tenant on the list"
+verdict = "deny"
+tenant = ["evil", "worse"]
+
+[[rule]]
+name = "what has a key"
+verdict = "allow"
+class = "keyed"
+""" + "".join(
+    f'\n[[rule]]\nname = "another tool {n}"\nverdict = "ask"\ntool = "other_{n}"\nwhen = "args.cents > {n}"\n'
+    for n in range(7)
+)
+
+
+@mp.tool(effect="keyed", key_ttl="24h")
+async def act(order: str, cents: int) -> int:
+    """An effect with nothing declared."""
+    del order
+    return cents
+
+
+@mp.tool(effect="keyed", key_ttl="24h", approval=True)
+async def act_approved(order: str, cents: int) -> int:
+    """An effect that a person approves."""
+    del order
+    return cents
+
+
+@mp.tool(effect="keyed", key_ttl="24h", cost={"usd": Decimal("0.01")})
+async def act_paid(order: str, cents: int) -> int:
+    """An effect that costs."""
+    del order
+    return cents
+
+
+@mp.tool(effect="keyed", key_ttl="24h", scopes=[SCOPE], approval=True)
+async def act_checked(order: str, cents: int) -> int:
+    """An effect with everything declared that is checked."""
+    del order
+    return cents
+
+
+@act_checked.cost
+def _(order: str, cents: int) -> mp.Cost:
+    del order
+    return {"usd": Decimal(cents) / 100}
+
+
+@mp.tool(effect="read", retry=mp.Retry(1))
+async def fail() -> None:
+    """A provider that fails."""
+    why = "down"
+    raise ConnectionError(why)
+
+
+TOOLS = (act, act_approved, act_paid, act_checked, fail)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is declared: the tool that is called, and whether the store has a policy, ceilings and things that stand."""
+
+    name: str
+    tool: mp.Tool[[str, int], int]
+    policy: bool = False
+    ceilings: bool = False
+    stands: bool = False
+
+
+NOTHING = Kind("nothing", act)
+APPROVAL = Kind("an approval", act_approved)
+BUDGETS = Kind("a budget, its own and shared", act_paid, ceilings=True)
+EVERYTHING = Kind("everything", act_checked, policy=True, ceilings=True, stands=True)
+KINDS = {kind.tool.name: kind for kind in (NOTHING, APPROVAL, BUDGETS, EVERYTHING)}
+
+
+@dataclass
+class Side:
+    """One kind's app, open, and how many of its runs there were."""
+
+    app: mp.App
+    kind: Kind
+    runs: int = 0
+
+    async def turn(self, calls: int, *, marks: bool = False) -> Slice:
+        """Plan the calls of a fresh run, let them go, and time how they are made."""
+        self.runs += 1
+        tool = self.kind.tool
+        async with self.app.attach(key=f"run-{self.runs}", authority=AUTHORITY, budget=BUDGET) as run:
+            asks = tool.approval is not False
+            if not asks:
+                await self.app._operator().freeze(f"tool:{tool.name}", by=PERSON, why=WHY)  # noqa: SLF001
+            for number in range(calls):
+                found = await run.attempt(f"call-{number}", tool, f"order-{number}", 1)
+                _expect(found, mp.Waiting)
+            if asks:
+                await self._approve(calls)
+            else:
+                await self.app._operator().thaw(f"tool:{tool.name}", by=PERSON, why=WHY)  # noqa: SLF001
+            if marks:
+                print(BEGIN, flush=True)
+            watch = Stopwatch()
+            for number in range(calls):
+                found = await run.attempt(f"call-{number}", tool, f"order-{number}", 1)
+                _expect(found, mp.Confirmed)
+            done = watch.slice(calls)
+            if marks:
+                print(END, flush=True)
+            await run.finish()
+        return done
+
+    async def _approve(self, calls: int) -> None:
+        asked = await self.app.inspect.approvals("asked")
+        for one in asked:
+            await self.app.approve(one.id, by=PERSON)
+        for _ in range(TRIES):
+            if len(await self.app.inspect.approvals("approved")) == calls:
+                return
+            await asyncio.sleep(0.01)
+        raise RuntimeError("the answers were not taken in")
+
+
+def _expect(found: object, kind: type[object]) -> None:
+    if type(found) is not kind:
+        raise RuntimeError(f"a call of the benchmark is not {kind.__name__}, it is {found}")
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, kind: Kind) -> AsyncIterator[Side]:
+    """An app over a fresh store, with what its kind declares set up."""
+    rules = folder / f"{kind.tool.name}.toml"
+    rules.write_text(POLICY)
+    app = mp.App(
+        f"sqlite:///{folder / kind.tool.name}.db",
+        tools=TOOLS,
+        policy=str(rules) if kind.policy else None,
+        breaker=mp.Breaker(1, cooldown="24h", most="24h"),
+    )
+    async with app:
+        operator = app._operator()  # noqa: SLF001
+        if kind.ceilings:
+            await operator.set_ceiling("tenant:acme", PLENTY, per="day", by=PERSON, why=WHY)
+        if kind.stands:
+            await operator.freeze("tool:another", by=PERSON, why=WHY)
+            async with app.attach(key="failing", authority=AUTHORITY) as run:
+                await run.attempt("fails", fail)
+        yield Side(app, kind)
+
+
+# ---------------------------------------------------------------- what it takes
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    """The cost of all checks and of some of them, in bare commits; and the syncs that they ask for."""
+    turns = max(3, min(TURNS, bench.amount(TURNS * bench.rounds, least=1) // bench.rounds))
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        taken = asyncio.run(_turns(Path(folder), turns))
+    yield from compared(taken)
+    yield from _synced(bench)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What each turn took: by kind, and of bare commits on a fresh log and on an extended one."""
+
+    calls: Mapping[str, Sequence[Slice]]
+    fresh: Sequence[Slice]
+    extended: Sequence[Slice]
+
+
+def compared(taken: Taken) -> Iterator[Row]:
+    """What is declared costs, per call: the median of (declared - not declared), turn by turn, and in bare commits."""
+    fresh, extended = (statistics.median(_each(turns, wall=True)) for turns in (taken.fresh, taken.extended))
+    for kind in (EVERYTHING, APPROVAL, BUDGETS):
+        for wall in (False, True):
+            pairs = zip(taken.calls[kind.name], taken.calls[NOTHING.name], strict=True)
+            cost = statistics.median(
+                with_it - without for with_it, without in (_each(pair, wall=wall) for pair in pairs)
+            )
+            judged_by = MOST if kind is EVERYTHING and not wall else None
+            yield Row(
+                f"checks of {kind.name}, {'wall' if wall else 'CPU'} (declared - not declared)",
+                f"{cost:.0f} µs a call",
+                fresh=cost / fresh,
+                extended=cost / extended,
+                cpu_us=None if wall else cost,
+                target=judged_by,
+                met=None if judged_by is None else judged_by.met(cost / fresh),
+            )
+
+
+def _each(turns: Sequence[Slice], *, wall: bool) -> list[float]:
+    """Microseconds of one call, or commit, turn by turn."""
+    return [(turn.seconds if wall else turn.cpu) / turn.count * 1e6 for turn in turns]
+
+
+async def _turns(folder: Path, turns: int) -> Taken:
+    """Let all kinds and both baselines take turns; the first turn of each warms it up, and does not count."""
+    calls: dict[str, list[Slice]] = {kind.name: [] for kind in KINDS.values()}
+    commits: tuple[list[Slice], list[Slice]] = ([], [])
+    async with contextlib.AsyncExitStack() as stack:
+        bare = [
+            stack.enter_context(baseline.opened(folder / f"bare-{extended}.db", extended=extended))
+            for extended in (False, True)
+        ]
+        sides = [await stack.enter_async_context(opened(folder, kind)) for kind in KINDS.values()]
+        for number in range(turns + 1):
+            for side in sides:
+                done = await side.turn(CALLS)
+                if number:
+                    calls[side.kind.name].append(done)
+            for made, commit in zip(commits, bare, strict=True):
+                made.append(commit(CALLS))
+    return Taken(calls, *commits)
+
+
+# ---------------------------------------------------------------- no transaction of their own
+
+
+def _synced(bench: Bench) -> Iterator[Row]:
+    """Syncs of calls with something declared, in those of as many calls with nothing declared."""
+    names = {kind: f"fdatasync calls with {kind.name} against with nothing (strace)" for kind in KINDS.values()}
+    if shutil.which("strace") is None:
+        yield from (Row(name, "strace is not installed") for kind, name in names.items() if kind is not NOTHING)
+        return
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        plain = _syncs(Path(folder), NOTHING)
+        for kind in (APPROVAL, BUDGETS, EVERYTHING):
+            found = _syncs(Path(folder), kind)
+            ratio = found / plain
+            figure = f"{found} against {plain} in {COUNTED} calls ({ratio:.2f} times)"
+            yield judged(names[kind], figure, ratio, Target("most", 1, "times"))
+
+
+def _syncs(folder: Path, kind: Kind) -> int:
+    """How often the kernel was asked to sync between the marks that the traced process writes."""
+    report, place = folder / f"{kind.tool.name}.strace", folder / kind.tool.name
+    place.mkdir()
+    traced = ["strace", "-f", "-e", "trace=fdatasync,fsync,write", "-s", "64", "-o", str(report)]
+    child = command("benchmarks.authority", kind.tool.name, place)
+    subprocess.run([*traced, *child], cwd=ROOT, check=True, timeout=TIMEOUT, capture_output=True)
+    lines = report.read_text(errors="replace").splitlines()
+    (begin,), (end,) = ([at for at, line in enumerate(lines) if mark in line] for mark in (BEGIN, END))
+    return sum(any(sync in line for sync in SYNCS) for line in lines[begin:end])
+
+
+async def _traced(kind: Kind, folder: Path) -> None:
+    async with opened(folder, kind) as side:
+        await side.turn(COUNTED, marks=True)
+
+
+def main() -> None:
+    """The traced process: calls of one kind, and a line before and after them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("folder", type=Path)
+    chosen = parser.parse_args()
+    asyncio.run(_traced(KINDS[chosen.kind], chosen.folder))
+
+
+if __name__ == "__main__":
+    main()
