@@ -21,6 +21,7 @@ from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
 from milepost.core.pools import failed_for, settles
 from milepost.core.steps import Effect, Read, Step
+from milepost.core.word_entries import WordSigned
 from milepost.errors import Damaged
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class RunState:
     scopes: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
     approvals: dict[str, Approval] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
     signals: list[e.Signal] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
@@ -129,6 +131,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
     s.overspent = dict(boundary.overspent)
+    s.words = boundary.words
     s.signals = list(boundary.signals)
     s.children = dict(boundary.children)
     s.heard = boundary.heard
@@ -472,6 +475,7 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ApprovalAnswered: _answered,
     ApprovalClosed: _approval_closed,
     e.Widened: limits.widened,
+    WordSigned: limits.word_taken,
     n.Narrowed: limits.narrowed,
     n.Overspent: limits.overspent,
     e.CancelAsked: _cancel_asked,
