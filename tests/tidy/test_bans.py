@@ -33,7 +33,8 @@ CODE_FROM_DATA = {
 # Where it is decided whether bytes, a signature, a key or a word are believed.
 GUARDS = {
     "encryption", "hiding", "guarded", "keys", "signatures", "ed25519", "sealing", "transfer", "vouching", "chain",
-    "codec", "approval", "answers", "words", "authority", "policy", "budget", "pools", "statement", "messages", "outcome",
+    "codec", "approval", "answers", "words", "authority", "policy", "budget", "pools", "statement", "messages",
+    "outcome",
 }  # fmt: skip
 CODE_FROM_DATA_CALLS = {"eval", "exec", "compile", "__import__", "globals"}
 VAGUE_NAMES = {

@@ -20,6 +20,7 @@ from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
 from milepost.core.pools import failed_for, settles
+from milepost.core.provenance import heard
 from milepost.core.steps import Effect, Read, Step
 from milepost.core.word_entries import WordSigned
 from milepost.errors import Damaged
@@ -159,6 +160,7 @@ def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
     # The segment is left as it is: what it planned is void, and what failed in it is kept against late evidence.
     s.finished = (*s.finished, *s.reopened, *(_failed_marker(one) for one in s.effects() if one.outcome == "failed"))
     s.reopened = ()
+    s.heard = heard(s)  # what answered in the half-done segment was heard, whatever becomes of it
     s.steps, s.approvals = {}, {}
     s.ledger = Ledger(s.ledger.granted, s.ledger.spent)
     s.generation += 1  # a compensation that failed in an earlier try is another effect now

@@ -428,7 +428,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         started,
         once=once,
         scopes=gates.scopes(session, tool),
-        work=gates.certain(work),
+        work=gates.unless_halted(engine.store.place, gates.certain(work)),
         once_settled=settled,
         spent=spent,
         chunks=chunks,
@@ -447,6 +447,9 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     except OnceTaken as refusal:
         undo()
         await gates.wait_once(branch, step, effect, refusal)
+    except gates.Halted:
+        undo()
+        await waits.wait_halt(branch, step)
     except gates.WorkFailed as failure:
         undo()
         _rolled_back(session, step, effect, number, failure.error)

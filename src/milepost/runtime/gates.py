@@ -25,6 +25,7 @@ from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
 from milepost.runtime import approvals, pools, ruling, starting, waits
+from milepost.stores import marks
 from milepost.stores.waits import once_scope
 
 if TYPE_CHECKING:
@@ -49,6 +50,26 @@ class WorkFailed(MilepostError):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class Halted(MilepostError):
+    """The stop file came while a transactional tool was at work; its transaction was rolled back."""
+
+    code = "halted"
+
+
+def unless_halted(place: str, work: Callable[[Any], list[bytes]]) -> Callable[[Any], list[bytes]]:
+    """Wrap a tool's work so that the stop file refuses its append: looked at before the work, and when it is done."""
+
+    def guarded(tx: Any) -> list[bytes]:
+        if marks.stopped(place):
+            raise Halted
+        done = work(tx)
+        if marks.stopped(place):
+            raise Halted
+        return done
+
+    return guarded
 
 
 def certain(work: Callable[[Any], list[bytes]]) -> Callable[[Any], list[bytes]]:
