@@ -201,7 +201,8 @@ async def test_a_stop_file_that_comes_when_it_is_at_work_takes_all_of_it_back_un
     place, calls = str(stage.path), list[str]()
 
     def stops(_: object) -> bool:
-        return bool(marks.stop(place, marks.Stop("ann", "a test", 1)))
+        marks.stop(place, marks.Stop("ann", "a test", 1))
+        return False
 
     @mp.tool(effect="transactional", name="book", approval=stops if when == "as it begins" else False)
     def book(tx: mp.Tx, order: str) -> str:

@@ -14,9 +14,9 @@ the signature is.
 
 Nothing resurrects. A run that had not ended, or that failed and may be tried again, comes in blocked, `imported`: an
 entry behind its history says so, voids approvals, and closes its budget, because where it came from it may have gone
-on, and used them. What it claimed stays claimed, and what its contradictions held is held here too. What was in flight is
-unknown. Messages that wait in an inbox are not part of a run's record yet, and stay behind. The same bundle twice is
-nothing new; another chain under the same id is refused.
+on, and used them. What it claimed stays claimed, and what its contradictions held is held here too. What was in
+flight is unknown. Messages that wait in an inbox are not part of a run's record yet, and stay behind. The same bundle
+twice is nothing new; another chain under the same id is refused.
 """
 
 from __future__ import annotations
