@@ -14,7 +14,7 @@ from milepost.core import codec
 from milepost.core.entries import EffectStarted
 from milepost.core.pools import EVER, NOTHING, RESERVES, SETTLES, Books, Key, Row, pools_of
 from milepost.core.state import RunState
-from milepost.core.store_entries import CeilingSet, RunImported
+from milepost.core.store_entries import CeilingSet, RunImported, RunPruned
 from milepost.errors import UnknownRun
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ async def counted(store: Store) -> tuple[Books, bool]:
     last, whole = 0, True
     while written := await store.written(last):
         for row, run_id, seq, body in written:
-            whole = whole and row == last + 1
             last = row
             entry = codec.decode(body)
+            whole = whole and not isinstance(entry, RunPruned)
             if isinstance(entry, CeilingSet):
                 books.set(entry.pool, entry.per, entry.ceilings)
             if run_id not in states:
