@@ -89,6 +89,15 @@ def test_what_nobody_signed_is_named_by_run_and_entry_when_the_record_is_verifie
     assert doubt["seq"] == widened
 
 
+def test_a_trust_file_for_seals_alone_says_nothing_of_what_people_said(shop: Shop) -> None:
+    trusting(shop, "ann", "seal")
+    run = shop.start("paying", "o-1")
+    shop.ok("grant", run, "payments:charge", "--budget", "usd=5", "--by", "ann")
+    shop.drive()
+
+    assert "words" not in shop.read("verify", *TRUST)
+
+
 def test_a_key_is_revoked_in_the_trust_file_and_nothing_else_in_it_changes(shop: Shop) -> None:
     trusting(shop, "ann", "grant")
     trusting(shop, "bob", "grant")

@@ -14,7 +14,7 @@ from milepost.operations import keys, vouching
 from milepost.stores.api import Append, Claim, Deliver, Post
 from tests.runtime.bank import Bank, paying, tool_of
 from tests.runtime.policies import Outside, fields, mailing, one_call
-from tests.runtime.stage import Stage, has_entry, parked, status_of
+from tests.runtime.stage import Stage, has_entry, parked, status_of, until
 from tests.runtime.test_approvals import asked, refusals
 from tests.runtime.test_signed_approvals import Desk
 
@@ -294,6 +294,37 @@ async def test_what_a_worker_wrote_into_the_record_by_itself_is_found_by_looking
         found = await vouched(app, handle.id, desk)
     assert [doubt.code for doubt in found.doubts] == ["bad_signature", "unsigned"]
     assert found.held == 0
+
+
+async def test_a_denial_is_looked_at_as_an_approval_is(stage: Stage, desk: Desk) -> None:
+    """Who cannot sign cannot stop the business either; and what no answer stands in front of, nobody has denied."""
+    flow = one_call(mailing(Outside(), approval=True))
+    desk.trusts(ann=["approve"])
+    async with stage.app(flow, trust=desk.trust) as app:
+        signed, forged = await app.start(flow, "ann"), await app.start(flow, "bob")
+        await until_two_are_asked(app)
+        rows = {row.run_id: row for row in await app.inspect.approvals("asked")}
+        await app.deny(rows[signed.id].id, why="no", key=desk.key("ann"))
+        await status_of(signed, "done")
+        await parked(forged, "approval")
+        found = await vouched(app, signed.id, desk)
+        assert (found.held, found.doubts) == (1, [])
+    async with stage.app(flow).client() as app:
+        engine = app._need_engine()
+        claimed = codec.encode(e.Claimed(at=1, epoch=2, owner="rogue"))
+        head = await engine.writer.durable(Claim(forged.id, "rogue", None, 1, lambda _: claimed))
+        denied = e.EffectFailed(
+            at=1, step=rows[forged.id].step, attempt=0, why="no", reason="denied", final=True, by="person ann"
+        )
+        await engine.writer.durable(Append(head, [codec.encode(denied)], 1, release=(1, None)))
+        assert [doubt.code for doubt in (await vouched(app, forged.id, desk)).doubts] == ["unsigned"]
+
+
+async def until_two_are_asked(app: mp.App) -> None:
+    async def asked_twice() -> bool:
+        return len(await app.inspect.approvals("asked")) == 2
+
+    await until(asked_twice)
 
 
 async def test_a_boundary_that_holds_more_than_was_given_is_found(stage: Stage, desk: Desk) -> None:

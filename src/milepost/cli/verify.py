@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from milepost.stores.api import Store
 
 
+WORDS = frozenset({"approve", "grant", "resolve"})
+
+
 @click.command()
 @click.argument("run", required=False)
 @click.option("--all", "every", is_flag=True, help="Every run, and the pages of the file; the same as naming none.")
@@ -94,10 +97,13 @@ def _told_of(one: Verified) -> bool:
     return one.damage is None and not one.hidden and one.run_id != SYSTEM
 
 
-async def _vouch(store: Store, trust: Path, found: list[Verified]) -> Vouched:
+async def _vouch(store: Store, trust: Path, found: list[Verified]) -> Vouched | None:
+    """Look at what people said; None where the trust file is for seals and bundles alone."""
     from milepost.operations import keys, vouching  # the extra `crypto`, as above
 
     people, now, brought = keys.load(trust), now_ms(), await vouching.brought_in(store)
+    if not any(one.may & WORDS for one in people.operators.values()):
+        return None
     whole = vouching.Vouched()
     for one in found:
         whole.add(await vouching.vouch(store, one.run_id, people, now, brought=brought.get(one.run_id)))

@@ -77,6 +77,7 @@ async def vouch(
     _, stored, _ = await store.chain(run_id)
     found, state, reading = Vouched(), RunState(run_id), _Reading(store, run_id, trust, now)
     word: WordSigned | None = None
+    previous: e.Entry | None = None
     hops = 0
     for one in stored:
         entry = codec.decode(one.plain)
@@ -95,11 +96,23 @@ async def vouch(
                 at.store, run_id, approved=entry.approved, by=entry.by, why=entry.why, at=entry.said_at or entry.at
             )
             reading.signature(found, at, entry.by, said, entry.signature)
+        elif _denied(entry) and not _answers(previous, entry):
+            reading.doubt(found, at, UNSIGNED, f"it is denied by {getattr(entry, 'by', '')!r}, and nobody answered so")
         elif kind:
             key = before.key if type(before) is Effect else ""
             await _worded(found, reading, word if word is not None and word.kind == kind else None, entry, at, key)
-        word = entry if isinstance(entry, WordSigned) else None
+        word, previous = entry if isinstance(entry, WordSigned) else None, entry
     return found
+
+
+def _denied(entry: e.Entry) -> bool:
+    return isinstance(entry, e.EffectFailed) and entry.reason == "denied" and entry.by.startswith(words.OF_PERSON)
+
+
+def _answers(previous: e.Entry | None, entry: e.Entry) -> bool:
+    """Say whether the entry in front of a denial is the answer, whose signature was looked at."""
+    name = str(getattr(entry, "by", "")).removeprefix(words.OF_PERSON)
+    return isinstance(previous, e.ApprovalAnswered) and not previous.approved and previous.by == name
 
 
 @dataclass(frozen=True, slots=True)
