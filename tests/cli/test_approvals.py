@@ -136,6 +136,9 @@ def test_the_doctor_says_whether_answers_are_signed(shop: Shop) -> None:
     shop.ok("keys", "trust", "keys/bob.pub", "--may", "seal", "--trust", "sealers.toml")
 
     assert unsigned == ("note", "answers are not signed: whoever can write to the store can approve")
+    lacking = "signed, by ann; nobody is trusted to grant or resolve"
+    assert found("--trust", "operators.toml") == ("note", lacking)
+    shop.ok("keys", "trust", "keys/bob.pub", "--may", "grant", "--may", "resolve", "--trust", "operators.toml")
     assert found("--trust", "operators.toml") == ("ok", "signed, by ann")
     assert found("--trust", "sealers.toml")[0] == "wrong"
     assert found("--trust", "nothing.toml") == ("wrong", "key_refused")

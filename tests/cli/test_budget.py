@@ -142,6 +142,9 @@ def test_revoke_says_what_it_needs_and_refuses_a_run_that_has_ended(shop: Shop) 
         "DELETE FROM mp_reserved",
         "UPDATE mp_reserved SET amount = '0'",
         "INSERT INTO mp_reserved SELECT pool, day, unit, run, ':9', amount FROM mp_reserved",
+        "UPDATE mp_ceilings SET ceiling = '1000000'",
+        "DELETE FROM mp_ceilings",
+        "INSERT INTO mp_ceilings VALUES ('total', 'day', 'usd', '0')",
     ],
 )
 def test_books_that_say_something_else_than_the_journals_are_damage(shop: Shop, change: str) -> None:
@@ -174,3 +177,32 @@ def test_books_are_not_held_against_journals_that_were_pruned_and_a_new_run_inhe
     assert shop.read("budget")["overspent"] == {}
     assert [row["overspent"] for row in shop.read("runs") if row["run"] == fresh] == [{}]
     assert [pool["spent"] for pool in shop.read("budget")["pools"]] == ["5"]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE mp_spent SET amount = '2'", True),
+        ("DELETE FROM mp_reserved", True),
+        ("UPDATE mp_ceilings SET ceiling = '1000000'", True),
+        ("UPDATE mp_spent SET amount = '99'", False),  # the pruned run may have spent it: nobody can know any more
+    ],
+)
+def test_after_a_pruning_the_books_still_may_not_say_less_than_the_journals(
+    shop: Shop, change: str, *, found: bool
+) -> None:
+    """Requirement 83."""
+    shop.ok("budget", "set", "total", "usd=100", "--why", "the trial")
+    shop.ok("grant", shop.start("splurging"), "--budget", "usd=5")
+    shop.drive()
+    shop.ok("prune", "--before", "0s", "--why", "old")
+    paying(shop, "one")
+    shop.ok("grant", shop.start("gambling"), "--budget", "usd=100")
+    shop.drive()
+    assert shop.read("verify")["budgets"] == []
+
+    file = apsw.Connection("shop.db")
+    file.execute(change).fetchall()
+    file.close()
+
+    assert (shop.milepost("verify").exit_code == 1) is found

@@ -71,6 +71,7 @@ def test_a_program_that_lacks_nothing_is_ready() -> None:
 def test_each_thing_that_is_missing_has_a_code_of_its_own() -> None:
     assert codes(replace(READY, policy=None)) == [("no_policy", "")]
     assert codes(replace(READY, policy="it is no TOML")) == [("policy_unreadable", "")]
+    assert codes(replace(READY, policy_open=True)) == [("policy_open", "")]
     assert codes(replace(READY, sealed=False)) == [("no_seal", "")]
     assert codes(replace(READY, signed=False)) == [("unsigned_approvals", "")]
     assert codes(replace(READY, own_secrets=False)) == [("secrets_in_environment", "")]
@@ -118,6 +119,9 @@ def test_a_worker_for_production_starts_where_nothing_is_lacking(shop: Shop) -> 
     shop.ok("seal", "--to", "store.seal", "--key", "keys/ada.key")
 
     assert "nothing is wrong" in shop.ok("doctor", "--production", "--app", "good:app")
+    (shop.folder / "policy.toml").chmod(0o666)
+    assert "policy_open" in shop.milepost("doctor", "--production", "--app", "good:app").output
+    (shop.folder / "policy.toml").chmod(0o644)
     worker = shop.worker("--production", "--app", "good:app")
     worker.terminate()
     assert worker.wait(timeout=30) == 0, shop.log(worker)

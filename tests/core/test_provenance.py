@@ -71,3 +71,13 @@ def test_what_was_heard_before_a_boundary_is_heard_after_it() -> None:
     assert heard(state) == ("look", "model")
     state.apply(e.Checkpointed(at=20, boundary=say.boundary(visit=1, heard=heard(state))))
     assert heard(state, ":0") == ("look", "model")
+
+
+def test_what_was_heard_in_a_segment_that_is_left_half_done_by_going_back_is_still_heard() -> None:
+    """Its state goes back; what chose to go back, or what waits in the run's signals, has heard it all the same."""
+    state = say.run(say.claimed(), heard=("model",))
+    state.apply(looked(":0"))
+
+    state.apply(e.RewindAsked(at=9, to=0, by="ann", boundary=say.boundary()))
+
+    assert heard(state) == ("look", "model")

@@ -160,3 +160,11 @@ def test_no_error_message_names_a_page_that_is_not_there() -> None:
 
 def test_a_page_never_promises_more_than_the_design_allows() -> None:
     assert [page for page in pages() if re.search(r"exactly once", text(page), re.IGNORECASE)] == []
+
+
+def test_every_threat_names_a_test_that_is_there() -> None:
+    rows = table_rows("SECURITY.md", "Threats, and the tests that show the answer")
+    named = [(f"tests/{file.strip('`')}", name.strip("`")) for _, file, name in rows]
+
+    assert len(named) > 40
+    assert [one for one in named if f"def {one[1]}(" not in text(one[0])] == []

@@ -1,11 +1,12 @@
 """Arms of gather and map: they settle together, and one that waits does not stop the others."""
 
 import asyncio
+import gc
 
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, has_outcome, names, parked
+from tests.runtime.stage import Stage, has_outcome, names, parked, until
 
 
 class Outside:
@@ -274,3 +275,47 @@ async def test_a_gather_made_beforehand_rests_where_it_is_awaited(stage: Stage, 
         await app.send(handle.id, "b", 2)
         assert await handle.result(timeout="10s") == 3
         assert outside.sent == ["x"]
+
+
+@pytest.mark.parametrize("how", ["gather", "map"])
+async def test_an_arm_whose_tool_keeps_a_cancellation_to_itself_leaves_no_error_that_nobody_retrieved(
+    stage: Stage, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """The run is killed; the arm goes on, makes its next call, and learns there that it is over."""
+    begun: list[str] = []
+
+    @mp.tool
+    async def deaf(to: str) -> str:
+        begun.append(to)
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            return "late"
+        return "never"
+
+    async def twice(to: str) -> None:
+        await deaf(to)
+        await deaf(to + " again")
+
+    @mp.workflow(version="1", tools=[deaf])
+    async def flow(run: mp.Run) -> None:
+        await (run.gather(twice("a"), twice("b")) if how == "gather" else run.map(twice, "abcd", limit=2))
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+
+        async def in_flight() -> bool:
+            return len(begun) == 2
+
+        await until(in_flight)
+        await app.kill(handle.id, why="a test")
+
+        async def let_go() -> bool:
+            gc.collect()
+            return handle.id not in app._need_engine().sessions
+
+        await until(let_go)
+        await asyncio.sleep(0)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+    assert begun == ["a", "b"]

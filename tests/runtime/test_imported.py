@@ -6,7 +6,9 @@ import pytest
 
 import milepost as mp
 from milepost.operations import keys, transfer
-from tests.runtime.stage import Stage, has_entry, status_of
+from tests.runtime.bank import Bank, paying, tool_of
+from tests.runtime.stage import Stage, has_entry, parked, status_of
+from tests.runtime.test_restored_authority import taken_in
 
 
 class Payments:
@@ -64,3 +66,54 @@ async def test_what_another_run_has_done_here_is_not_tried_again_by_one_that_was
 
     assert ended.status == ("failed" if here else "done")
     assert bank.done == ["o-1"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_what_a_contradiction_holds_is_held_where_its_run_is_taken_in(
+    stage: Stage, tmp_path: Path, *, killed: bool
+) -> None:
+    """Requirement 46. Nobody knows what happened there; so nobody here may add to it before a person has looked."""
+    tool = tool_of(Bank("loses the answer"), lambda: 0, asks=False, effect="queryable", visible_within="0s")
+
+    @tool.reconcile
+    async def find(call: mp.Call, order: str, cents: int) -> mp.Finding[str]:
+        return mp.conflict(["one", "two"])
+
+    flow = paying(tool)
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        await has_entry(app, handle.id, "person_needed")
+        await parked(handle, "unknown")
+        if killed:
+            await app.kill(handle.id, why="enough")
+        other = await taken_in(app, handle.id, tmp_path)
+    async with other:
+        (held,) = [one.switch for one in await other.switches()]
+        assert (held.scope, held.kind, held.about) == ("tool:charge", "hold", f"{handle.id} flow/charge#1")
+        later = await other.start(flow, "o-2")
+        await parked(later, "person")
+        if killed:
+            await other.resolve(handle.id, "flow/charge#1", mp.happened("one"), by="ann", why="paid back the other")
+            await has_entry(other, handle.id, "effect_confirmed")
+            await has_entry(other, later.id, "effect_started")
+            assert [one for one in await other.switches() if one.switch.by == handle.id] == []
+
+
+async def test_what_a_run_overspent_elsewhere_is_told_where_it_is_taken_in(stage: Stage, tmp_path: Path) -> None:
+    """Requirement 83."""
+
+    @mp.tool(effect="keyed", key_ttl="24h", cost={"usd": 1})
+    async def splurge(call: mp.Call) -> str:
+        call.spent(usd=5)
+        return "gone"
+
+    @mp.workflow(version="1", tools=[splurge])
+    async def splurging(run: mp.Run) -> str:
+        return await splurge()
+
+    async with stage.app(splurging) as app:
+        handle = await app.start(splurging, budget={"usd": 1})
+        assert await handle.result(timeout="10s") == "gone"
+        other = await taken_in(app, handle.id, tmp_path)
+    async with other.client():
+        assert await other._need_engine().store.overspent() == {handle.id: {"usd": 4}}

@@ -206,3 +206,17 @@ async def test_an_app_that_is_not_open_says_so_and_one_is_opened_once(stage: Sta
 def test_an_app_opens_nothing_until_it_is_entered(tmp_path: Path) -> None:
     mp.App(f"sqlite:///{tmp_path}/none.db", workflows=[napper])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_tool_that_promises_to_be_asked_and_registers_nobody_to_ask_is_refused(*, attached: bool) -> None:
+    """Its lost answers would be nobody's to find out, and it says otherwise."""
+
+    @mp.tool(effect="queryable")
+    async def ship(order: str) -> None: ...
+
+    @mp.workflow(version="1", tools=[ship])
+    async def shipping(run: mp.Run, order: str) -> None: ...
+
+    with pytest.raises(mp.InvalidDeclaration, match="no reconciler"):
+        mp.App("sqlite:///never.db", **({"tools": [ship]} if attached else {"workflows": [shipping]}))

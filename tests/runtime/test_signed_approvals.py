@@ -150,8 +150,8 @@ async def test_a_key_that_is_revoked_before_the_approval_is_used_permits_nothing
         first = await asked(app)
         await app.approve(first.id, key=desk.key("ann"))
         await parked(handle, "budget")
-        desk.trusts(revoked="ann", ann=["approve"], bob=["approve"])
-        await app.grant(handle.id, by="bob", budget={"usd": 1})
+        desk.trusts(revoked="ann", ann=["approve"], bob=["approve", "grant"])
+        await app.grant(handle.id, key=desk.key("bob"), budget={"usd": 1})
         second = await asked(app)
         (closed,) = await fields(app, handle.id, "approval_closed")
         assert "revoked" in closed["why"]

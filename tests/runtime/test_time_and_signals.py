@@ -1,5 +1,7 @@
 """Sleeping, waiting for signals, and who may send them."""
 
+import asyncio
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -163,3 +165,68 @@ async def test_signals_that_were_not_received_pass_to_the_next_segment(stage: St
         await app.send(handle.id, "b", 2)
         await app.send(handle.id, "a", 1)
         assert await handle.result(timeout="10s") == [1, 2]
+
+
+class Arms:
+    """Three arms that wait for a moment, and a fourth that is busy until all of them have gone on."""
+
+    def __init__(self, busy: str) -> None:
+        self.woken = 0
+        self.all = asyncio.Event()
+        tries = [mp.NotSent("no route")]
+
+        @mp.tool
+        async def long_call() -> None:
+            await self.all.wait()
+
+        @mp.tool(effect="keyed", key_ttl="1h", retry=mp.Retry(3, first="50ms"))
+        async def flaky() -> str:
+            if tries:
+                raise tries.pop()
+            return "sent"
+
+        async def then_up(wait: Awaitable[object]) -> None:
+            await wait
+            self.woken += 1
+            if self.woken == 3:
+                self.all.set()
+
+        @mp.workflow(version="1", tools=[long_call, flaky])
+        async def flow(run: mp.Run) -> int:
+            waits = [run.sleep("100ms"), flaky(), run.receive("nothing", int, timeout="150ms")]
+            other = self.all.wait() if busy == "with no step" else long_call()
+            await run.gather(*[then_up(wait) for wait in waits], other)
+            return self.woken
+
+        self.flow = flow
+
+
+@pytest.mark.parametrize("busy", ["with no step", "with a call"])
+async def test_an_arm_wakes_in_time_while_another_one_is_busy(stage: Stage, busy: str) -> None:
+    """A sleep, a retry and a receive with a time limit; the other arm ends when all three have gone on."""
+    arms = Arms(busy)
+    async with stage.app(arms.flow) as app:
+        assert await (await app.start(arms.flow)).result(timeout="10s") == 3
+
+
+async def test_a_shorter_sleep_that_begins_later_is_woken_first(stage: Stage) -> None:
+    """What the alarm was set for is not what comes first any more."""
+    order: list[str] = []
+    seen = asyncio.Event()
+
+    async def naps(run: mp.Run, spans: list[str]) -> None:
+        for span in spans:
+            await run.sleep(span)
+            order.append(span)
+        seen.set()
+
+    @mp.workflow(version="1")
+    async def flow(run: mp.Run) -> None:
+        await run.gather(naps(run, ["30s"]), naps(run, ["80ms", "90ms", "70ms"]), seen.wait())
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+        async with asyncio.timeout(10):
+            await seen.wait()
+        await app.kill(handle.id, why="enough was seen")
+    assert order == ["80ms", "90ms", "70ms"]

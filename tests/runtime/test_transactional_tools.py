@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import milepost as mp
+from milepost.stores import marks
 from tests.runtime.stage import Stage, names, parked
 
 TABLE = "CREATE TABLE IF NOT EXISTS bookings (customer_order TEXT)"
@@ -190,3 +191,41 @@ async def test_a_statement_that_takes_all_back_at_a_second_try_is_recorded_as_th
             ("effect_started", 1, True), ("effect_failed", 1, False),
             ("effect_started", 2, False), ("effect_failed", 2, False),
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("when", ["as it begins", "while it works"])
+async def test_a_stop_file_that_comes_when_it_is_at_work_takes_all_of_it_back_until_it_is_lifted(
+    stage: Stage, when: str
+) -> None:
+    """Requirement 66. What is looked at before the transaction is not looked at in it."""
+    place, calls = str(stage.path), list[str]()
+
+    def stops(_: object) -> bool:
+        marks.stop(place, marks.Stop("ann", "a test", 1))
+        return False
+
+    @mp.tool(effect="transactional", name="book", approval=stops if when == "as it begins" else False)
+    def book(tx: mp.Tx, order: str) -> str:
+        calls.append(order)
+        tx.execute(TABLE)
+        tx.execute("INSERT INTO bookings VALUES (?)", (order,))
+        if when == "while it works" and len(calls) == 1:
+            marks.stop(place, marks.Stop("ann", "a test", 1))
+        return order
+
+    @mp.workflow(version="1", name="flow", tools=[book])
+    async def flow(run: mp.Run, order: str) -> str:
+        return await book(order)
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        assert (await parked(handle, "switch")).ask == "milepost stop --lift --why …"
+        assert len(calls) == (0 if when == "as it begins" else 1)
+        assert await effects(app, handle.id) == []
+        assert stage.rows("SELECT name FROM sqlite_master WHERE name = 'bookings'") == []
+        if when == "as it begins":
+            await app.kill(handle.id, why="it would stop again")
+        marks.lift(place)
+        if when == "while it works":
+            assert await handle.result(timeout="10s") == "o-1"
+            assert stage.rows("SELECT * FROM bookings") == [("o-1",)]

@@ -30,6 +30,12 @@ CODE_FROM_DATA = {
     "code",
     "pydoc",
 }
+# Where it is decided whether bytes, a signature, a key or a word are believed.
+GUARDS = {
+    "encryption", "hiding", "guarded", "keys", "signatures", "ed25519", "sealing", "transfer", "vouching", "chain",
+    "codec", "approval", "answers", "words", "authority", "policy", "budget", "pools", "statement", "messages",
+    "outcome",
+}  # fmt: skip
 CODE_FROM_DATA_CALLS = {"eval", "exec", "compile", "__import__", "globals"}
 VAGUE_NAMES = {
     "utils",
@@ -102,6 +108,21 @@ def test_nothing_in_the_package_pickles_or_evaluates() -> None:
         ]
     ]
 
+    assert not found, report(found)
+
+
+def test_what_keeps_an_attacker_out_is_no_assertion() -> None:
+    """With `python -O` assertions are gone; whoever relies on them relies on nothing then."""
+    guards = python_files("src/milepost/core", "src/milepost/stores", "src/milepost/operations")
+    found = [
+        Place(name, node.lineno, "an assertion refuses nothing under -O: raise an error of ours")
+        for name in guards
+        if Path(name).stem in GUARDS
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Assert)
+    ]
+
+    assert {Path(name).stem for name in guards} >= GUARDS
     assert not found, report(found)
 
 

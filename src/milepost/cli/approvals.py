@@ -11,7 +11,7 @@ import msgspec
 from milepost.cli import options
 from milepost.cli.delivering import look, tell, until_rested
 from milepost.cli.opening import find_run, now_ms, opened, operator, wait_for
-from milepost.cli.options import by_option, common, waiting
+from milepost.cli.options import by_option, common, signing, waiting
 from milepost.cli.printing import ago, heading, iso, moment, plain, say, say_json, short, table
 from milepost.cli.settings import Settings
 from milepost.core.rendering import look_alikes, rendered, visible
@@ -97,7 +97,15 @@ def shown_json(one: Shown) -> dict[str, Any]:
 def approvals_json(found: list[Shown], refused: list[Attempt]) -> dict[str, Any]:
     """Return the approvals of a run's segment as JSON, and the answers to them that did not count."""
     tried = [
-        {"at": iso(one.at), "approval": one.approval, "by": one.by, "code": one.code, "why": one.why} for one in refused
+        {
+            "at": iso(one.at),
+            "kind": one.kind,
+            "approval": one.approval,
+            "by": one.by,
+            "code": one.code,
+            "why": one.why,
+        }
+        for one in refused
     ]
     return {"approvals": [shown_json(one) for one in found], "refused_answers": tried}
 
@@ -140,15 +148,6 @@ def _field(name: str, value: str) -> None:
     say(f"  {name:<9} {visible(value)}")
 
 
-def _key_option(command: options.F) -> options.F:
-    return click.option(
-        "--key",
-        envvar="MILEPOST_KEY",
-        metavar="NAME|FILE",
-        help="What to sign with; its name is who says so.",
-    )(command)
-
-
 def _digest_option(command: options.F) -> options.F:
     return click.option(
         "--digest", metavar="PREFIX", help="Only if the digest of the arguments begins so: what you were shown."
@@ -158,7 +157,7 @@ def _digest_option(command: options.F) -> options.F:
 @click.command()
 @click.argument("approval")
 @_digest_option
-@_key_option
+@signing
 @click.option("--why", default="", help="Recorded.")
 @click.option("--yes", is_flag=True, help="Do not ask again on a terminal.")
 @by_option
@@ -176,7 +175,7 @@ def approve(approval: str, **given: Any) -> None:
 @click.argument("approval")
 @click.option("--why", required=True, help="Told to the workflow, and recorded.")
 @_digest_option
-@_key_option
+@signing
 @by_option
 @waiting
 @common

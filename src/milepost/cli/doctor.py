@@ -116,6 +116,10 @@ def _answers(settings: Settings) -> list[Found]:
     if not may:
         todo = f"milepost keys trust NAME.pub --may approve --trust {path}"
         return [Found("approvals", "wrong", f"{path} trusts nobody to approve: nothing can be approved", todo)]
+    nobody = [power for power in ("grant", "resolve") if not any(power in one.may for one in trusted)]
+    if nobody:
+        found = f"signed, by {', '.join(may)}; nobody is trusted to {' or '.join(nobody)}"
+        return [Found("approvals", "note", found, f"milepost keys trust NAME.pub --may {nobody[0]} --trust {path}")]
     return [Found("approvals", "ok", f"signed, by {', '.join(may)}")]
 
 

@@ -12,6 +12,7 @@ from milepost.cli.options import json_option
 from milepost.cli.printing import iso, plain, say, say_json, table
 from milepost.core.duration import parse_ms
 from milepost.operations import keys as operators
+from milepost.operations import revoking
 from milepost.stores.encryption import write as write_keys
 
 DEFAULT_TRUST = "operators.toml"
@@ -107,10 +108,7 @@ def list_(folder: Path | None, trust: Path | None, *, as_json: bool) -> None:
 @trust_option
 @json_option
 def trust(file: Path, may: tuple[str, ...], expires: str | None, trust: Path | None, *, as_json: bool) -> None:
-    """Add the public key in FILE to the trust file.
-
-    To revoke it later, write `revoked = true` (or the moment) under its name there.
-    """
+    """Add the public key in FILE to the trust file. To take that back: milepost keys revoke NAME."""
     place = trust or Path(DEFAULT_TRUST)
     given = list(operators.load(file).operators.values())
     if len(given) != 1:
@@ -122,6 +120,24 @@ def trust(file: Path, may: tuple[str, ...], expires: str | None, trust: Path | N
         say_json({**told, "trust": place})
         return
     say(f"{place} trusts {plain(added.name)}, {added.fingerprint}, to {', '.join(sorted(added.may))}.")
+
+
+@keys.command()
+@click.argument("name")
+@trust_option
+@json_option
+def revoke(name: str, trust: Path | None, *, as_json: bool) -> None:
+    """Take back the trust in an operator's key, whatever it signed and whenever.
+
+    Each worker that reads this trust file believes nothing of it any more, from now on.
+    """
+    place = trust or Path(DEFAULT_TRUST)
+    gone = revoking.revoke(place, name, now_ms())
+    if as_json:
+        told = {"name": gone.name, "fingerprint": gone.fingerprint, "revoked": iso(gone.revoked)}
+        say_json({**told, "trust": place})
+        return
+    say(f"{place} trusts {plain(gone.name)}, {gone.fingerprint}, no more (revoked {iso(gone.revoked)}).")
 
 
 @keys.command()

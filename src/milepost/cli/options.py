@@ -53,6 +53,13 @@ def by_option(command: F) -> F:
     )
 
 
+def signing(command: F) -> F:
+    """Let a verb be signed."""
+    return click.option(
+        "--key", envvar="MILEPOST_KEY", metavar="NAME|FILE", help="What to sign with; its name is who says so."
+    )(command)
+
+
 def waiting(command: F) -> F:
     """Let a verb wait until a worker acted on it."""
     wait = click.option("--wait", is_flag=True, help="Wait until a worker has taken it and the run rests or ends.")

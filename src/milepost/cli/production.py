@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milepost.cli.opening import now_ms, opened, wait_for
@@ -11,9 +13,9 @@ from milepost.definitions.rules import PolicyFile, in_force
 from milepost.operations.readiness import NotReady, Setup, Unready, unready
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from milepost.stores.api import Store
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def reasons(settings: Settings, store: Store, *, seal: Path | None = None, trust: Path | None = None) -> list[Unready]:
@@ -26,8 +28,14 @@ def reasons(settings: Settings, store: Store, *, seal: Path | None = None, trust
         sealed=(seal or app.seal) is not None,
         signed=(trust or app.trust) is not None,
         own_secrets=app.own_secrets,
+        policy_open=path is not None and _open(Path(path)),
     )
     return unready(setup, wait_for(store.checks(now_ms())))
+
+
+def _open(path: Path) -> bool:
+    """Say whether others may write a file; one that is not there is said to be unreadable elsewhere."""
+    return path.exists() and bool(stat.S_IMODE(path.stat().st_mode) & OTHERS_WRITE)
 
 
 def demand(settings: Settings, *, seal: Path | None, trust: Path | None) -> None:

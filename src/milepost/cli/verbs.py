@@ -10,10 +10,11 @@ import click
 from milepost.cli import options
 from milepost.cli.delivering import look, tell, until_rested
 from milepost.cli.opening import find_run, opened, operator, wait_for
-from milepost.cli.options import by_option, common, waiting
+from milepost.cli.options import by_option, common, signing, waiting
 from milepost.cli.printing import plain, say, say_json, short
 from milepost.cli.settings import Settings
 from milepost.definitions.call import Finding, did_not_happen, happened, rejected
+from milepost.operations import keys
 
 if TYPE_CHECKING:
     from milepost.operations.verbs import Operator
@@ -53,22 +54,25 @@ def _run(prefix: str) -> Callable[[Store], Awaitable[str]]:
 @click.option("--did-not-happen", "absent", is_flag=True, help="It did not happen, and may be sent again.")
 @click.option("--rejected", "refused", is_flag=True, help="The outside system refused it, for good.")
 @click.option("--why", required=True, help="How you know. It is recorded.")
+@signing
 @by_option
 @waiting
 @common
 def resolve(
-    run: str, path: str, value: Any, why: str, by: str | None, *, absent: bool, refused: bool, **common_: Any
-) -> None:
+    run: str, path: str, value: Any, why: str, key: str | None, by: str | None, *, absent: bool, refused: bool,
+    **common_: Any,
+) -> None:  # fmt: skip
     """Settle an effect whose outcome nobody knows, once you found out.
 
     PATH is the step as `milepost effects` shows it. Look at the outside system first: what you say is believed.
     """
     if (value is not None) + absent + refused != 1:
         raise click.UsageError("say one of --happened JSON, --did-not-happen, --rejected")
+    signer = None if key is None else keys.find_private(key)
     finding: Finding[Any] = happened(value[0]) if value is not None else rejected(why) if refused else did_not_happen()
 
     async def act(verbs: Operator, run_id: str) -> str:
-        await verbs.resolve(run_id, path, finding, by=options.user(by), why=why)
+        await verbs.resolve(run_id, path, finding, by=options.user(by), why=why, signer=signer)
         return f"Told run {short(run_id)} that {path} {SAID[finding.answer]}."
 
     _deliver(act, _run(run), "resolve", common_)
@@ -81,19 +85,22 @@ def resolve(
     "--budget", "budgets", multiple=True, metavar="UNIT=AMOUNT", help="More money, or any unit, such as usd=20."
 )
 @click.option("--why", default="", help="Recorded.")
+@signing
 @by_option
 @waiting
 @common
 def grant(
-    run: str, scopes: tuple[str, ...], budgets: tuple[str, ...], why: str, by: str | None, **common_: Any
-) -> None:
+    run: str, scopes: tuple[str, ...], budgets: tuple[str, ...], why: str, key: str | None, by: str | None,
+    **common_: Any,
+) -> None:  # fmt: skip
     """Give a run further scopes, or more of a budget."""
     if not scopes and not budgets:
         raise click.UsageError("say what to grant: SCOPE…, or --budget usd=20")
     budget = options.amounts(budgets)
+    signer = None if key is None else keys.find_private(key)
 
     async def act(verbs: Operator, run_id: str) -> str:
-        await verbs.grant(run_id, by=options.user(by), scopes=scopes, budget=budget, why=why)
+        await verbs.grant(run_id, by=options.user(by), scopes=scopes, budget=budget, why=why, signer=signer)
         return f"Granted {', '.join([*scopes, *budgets])} to run {short(run_id)}."
 
     _deliver(act, _run(run), "grant", common_)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from milepost.cli.exits import FOUND_DAMAGE, OK
-from milepost.cli.opening import SYSTEM, find_run, opened, wait_for
+from milepost.cli.opening import SYSTEM, find_run, now_ms, opened, wait_for
 from milepost.cli.options import common
 from milepost.cli.printing import iso, moment, note, plain, say, say_json
 from milepost.cli.settings import Settings
@@ -22,7 +23,11 @@ from milepost.stores.api import Check, Query
 if TYPE_CHECKING:
     from milepost.operations.inspection import Verified
     from milepost.operations.sealing import Compared
+    from milepost.operations.vouching import Vouched
     from milepost.stores.api import Store
+
+
+WORDS = frozenset({"approve", "grant", "resolve"})
 
 
 @click.command()
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--trust", envvar="MILEPOST_TRUST", type=click.Path(dir_okay=False, path_type=Path),
-    help="The trust file: whose seal counts.",
+    help="The trust file: whose seal counts, and whose approvals, grants and resolutions: each is looked at again.",
 )  # fmt: skip
 @common
 def verify(
@@ -53,7 +58,9 @@ def verify(
         damaged = [one for one in found if one.damage is not None]
         readable = not damaged and not any(one.hidden for one in found)
         budgets = wait_for(recount(store_)) if run is None and readable else []
-    sound = not damaged and not budgets and pages.ok and (compared is None or not compared.differences)
+        said = None if trust is None else wait_for(_vouch(store_, trust, [one for one in found if _told_of(one)]))
+    agrees = compared is None or not compared.differences
+    sound = not damaged and not budgets and pages.ok and agrees and (said is None or not said.doubts)
     if as_json:
         runs = [
             {
@@ -67,13 +74,16 @@ def verify(
             for one in found
         ]
         told = {} if compared is None else {"seal": _told(compared, trusted=trust is not None)}
-        say_json({"sound": sound, "pages": pages.found, "runs": runs, "budgets": budgets, **told})
+        words = {} if said is None else {"words": asdict(said)}
+        say_json({"sound": sound, "pages": pages.found, "runs": runs, "budgets": budgets, **told, **words})
     else:
         for differs in budgets:
             click.secho(f"DAMAGED  the shared budgets: {plain(differs)}", fg="red")
         _say(found, damaged, pages)
         if compared is not None:
             _say_compared(compared, trusted=trust is not None)
+        if said is not None:
+            _say_vouched(said)
     click.get_current_context().exit(OK if sound else FOUND_DAMAGE)
 
 
@@ -81,6 +91,33 @@ async def _compare(store: Store, seal: Path, trust: Path | None) -> Compared:
     from milepost.operations import keys, sealing  # the extra `crypto`: only who has a seal needs it
 
     return await sealing.compare(store, sealing.read(seal, None if trust is None else keys.load(trust)))
+
+
+def _told_of(one: Verified) -> bool:
+    return one.damage is None and not one.hidden and one.run_id != SYSTEM
+
+
+async def _vouch(store: Store, trust: Path, found: list[Verified]) -> Vouched | None:
+    """Look at what people said; None where the trust file is for seals and bundles alone."""
+    from milepost.operations import keys, vouching  # the extra `crypto`, as above
+
+    people, now, brought = keys.load(trust), now_ms(), await vouching.brought_in(store)
+    if not any(one.may & WORDS for one in people.operators.values()):
+        return None
+    whole = vouching.Vouched()
+    for one in found:
+        whole.add(await vouching.vouch(store, one.run_id, people, now, brought=brought.get(one.run_id)))
+    return whole
+
+
+def _say_vouched(said: Vouched) -> None:
+    for one in said.doubts:
+        click.secho(f"UNPROVEN  run {plain(one.run_id)}, entry {one.seq}: {plain(one.why)} [{one.code}]", fg="red")
+    say(f"{said.held:,} signatures of operators hold.")
+    if said.lapsed:
+        note(f"{said.lapsed} of them are by keys that were revoked or expired since: look at what they signed.")
+    if said.elsewhere:
+        note(f"{said.elsewhere} were made in a store that is not known here: look at them there.")
 
 
 async def _one(store: Store, prefix: str) -> tuple[list[Verified], Check]:

@@ -18,12 +18,13 @@ from milepost.core.entries import Entry, RunEntry
 from milepost.core.limit_entries import LimitEntry
 from milepost.core.nesting import LEVELS_MAX, too_deep
 from milepost.core.store_entries import StoreEntry
+from milepost.core.word_entries import WordEntry
 from milepost.errors import MalformedEntry, NewerSchema
 
 ENTRY_BYTES_MAX = 16 * 1024 * 1024
 ENTRY_LEVELS_MAX = LEVELS_MAX + 16  # a value, and what an entry puts around it
 
-AnyEntry = RunEntry | CodeEntry | ApprovalEntry | LimitEntry | StoreEntry
+AnyEntry = RunEntry | CodeEntry | ApprovalEntry | LimitEntry | WordEntry | StoreEntry
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 # (name, schema it reads) -> what makes it schema + 1

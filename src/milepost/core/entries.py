@@ -93,6 +93,7 @@ class Boundary(msgspec.Struct, frozen=True, omit_defaults=True):
     signals: tuple[Signal, ...] = ()
     children: dict[str, str] = {}
     heard: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     cancel: tuple[str, str] | None = None
     epoch: int = 0
     owner: str = ""
@@ -404,7 +405,7 @@ class CancelAsked(Entry, frozen=True, tag="cancel_asked.1"):
 
 
 class MessageRefused(Entry, frozen=True, tag="message_refused.1"):
-    """A message reached the run and could not be applied. Of an answer, `code` says why (core/approval.py)."""
+    """A message reached the run and could not be applied. `code` says why in a stable word (core/approval.py)."""
 
     kind: str
     why: str

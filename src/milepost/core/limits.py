@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from milepost.core.entries import Widened
     from milepost.core.limit_entries import Narrowed, Overspent
     from milepost.core.state import RunState
+    from milepost.core.word_entries import WordSigned
 
 
 def widened(s: RunState, entry: Widened) -> None:
@@ -25,6 +26,11 @@ def narrowed(s: RunState, entry: Narrowed) -> None:
     s.scopes = tuple(scope for scope in s.scopes if scope not in entry.scopes)
     s.revoked = tuple(sorted({*s.revoked, *entry.scopes}))
     s.ledger.lower(entry.ceilings)
+
+
+def word_taken(s: RunState, entry: WordSigned) -> None:
+    """Remember a signed word: it is taken once."""
+    s.words = (*s.words, entry.id)
 
 
 def overspent(s: RunState, entry: Overspent) -> None:

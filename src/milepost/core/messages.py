@@ -33,11 +33,13 @@ class Cancel(Message, frozen=True, tag="cancel.1"):
 
 
 class Grant(Message, frozen=True, tag="grant.1"):
-    """Widen the authority or the budget of the run."""
+    """Widen the authority or the budget of the run. Where it is signed, `id` is its own (core/words.py)."""
 
     scopes: tuple[str, ...] = ()
     budget: dict[str, Decimal] = {}
     why: str = ""
+    id: str = ""
+    signature: str = ""
 
 
 class Revoke(Message, frozen=True, tag="revoke.1"):
@@ -59,12 +61,14 @@ class Answer(Message, frozen=True, tag="answer.1"):
 
 
 class Resolve(Message, frozen=True, tag="resolve.1"):
-    """A person settles an unknown effect. `answer` is happened, did_not_happen or rejected."""
+    """A person settles an unknown effect. `answer` is happened, did_not_happen or rejected; `id` as in Grant."""
 
     path: str
     answer: str
     why: str
     value: msgspec.Raw = msgspec.Raw(b"null")
+    id: str = ""
+    signature: str = ""
 
 
 class Evidence(Message, frozen=True, tag="evidence.1"):

@@ -20,7 +20,9 @@ from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
 from milepost.core.pools import failed_for, settles
+from milepost.core.provenance import heard
 from milepost.core.steps import Effect, Read, Step
+from milepost.core.word_entries import WordSigned
 from milepost.errors import Damaged
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class RunState:
     scopes: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
     approvals: dict[str, Approval] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
     signals: list[e.Signal] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
@@ -129,6 +132,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.approvals = {}
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
     s.overspent = dict(boundary.overspent)
+    s.words = boundary.words
     s.signals = list(boundary.signals)
     s.children = dict(boundary.children)
     s.heard = boundary.heard
@@ -156,6 +160,7 @@ def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
     # The segment is left as it is: what it planned is void, and what failed in it is kept against late evidence.
     s.finished = (*s.finished, *s.reopened, *(_failed_marker(one) for one in s.effects() if one.outcome == "failed"))
     s.reopened = ()
+    s.heard = heard(s)  # what answered in the half-done segment was heard, whatever becomes of it
     s.steps, s.approvals = {}, {}
     s.ledger = Ledger(s.ledger.granted, s.ledger.spent)
     s.generation += 1  # a compensation that failed in an earlier try is another effect now
@@ -472,6 +477,7 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.ApprovalAnswered: _answered,
     ApprovalClosed: _approval_closed,
     e.Widened: limits.widened,
+    WordSigned: limits.word_taken,
     n.Narrowed: limits.narrowed,
     n.Overspent: limits.overspent,
     e.CancelAsked: _cancel_asked,

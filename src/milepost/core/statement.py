@@ -12,11 +12,19 @@ from typing import Any, Final
 import msgspec
 
 APPROVAL: Final = "milepost.approval.1"
+RESOLUTION: Final = "milepost.resolution.1"
+GRANT: Final = "milepost.grant.1"
 SEAL: Final = "milepost.seal.1"
 EXPORT: Final = "milepost.export.1"
 
 # What an operator must be trusted for, to sign in a domain.
-POWER: Final[Mapping[str, str]] = {APPROVAL: "approve", SEAL: "seal", EXPORT: "export"}
+POWER: Final[Mapping[str, str]] = {
+    APPROVAL: "approve",
+    RESOLUTION: "resolve",
+    GRANT: "grant",
+    SEAL: "seal",
+    EXPORT: "export",
+}
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 

@@ -17,6 +17,7 @@ from milepost.core import approval as a
 from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core.steps import Effect
+from milepost.core.words import KINDS
 from milepost.errors import InvalidValue, Refused, UnknownApproval
 from milepost.operations import keys
 from milepost.stores.api import Deliver, Post
@@ -86,21 +87,25 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An answer that did not count: `code` says why in a stable word (core/approval.py)."""
+    """An answer, a grant or a resolution that did not count: `code` says why in a stable word (core/approval.py).
+
+    `approval` is what it was about: an approval's id, what was to be granted, the path of an effect.
+    """
 
     at: int
     approval: str
     by: str
     code: str
     why: str
+    kind: str = "answer"
 
 
 def attempts(entries: list[e.Entry]) -> list[Attempt]:
-    """Return the answers that were refused, oldest first."""
+    """Return the answers, grants and resolutions that were refused, oldest first."""
     return [
-        Attempt(entry.at, entry.about, entry.by, entry.code, entry.why)
+        Attempt(entry.at, entry.about, entry.by, entry.code or "refused", entry.why, entry.kind)
         for entry in entries
-        if isinstance(entry, e.MessageRefused) and entry.kind == "answer"
+        if isinstance(entry, e.MessageRefused) and entry.kind in KINDS
     ]
 
 

@@ -194,7 +194,16 @@ def _new(
     data = _json.encode(about)
     kept[digest_of(data)] = data
     boundary = msgspec.structs.replace(
-        target.boundary, about=digest_of(data), granted=budget, spent={}, signals=(), cancel=None, epoch=0, owner=""
+        target.boundary,
+        about=digest_of(data),
+        granted=budget,
+        spent={},
+        overspent={},
+        words=(),
+        signals=(),
+        cancel=None,
+        epoch=0,
+        owner="",
     )
     fork_id = uuid.uuid4().hex[:20]
     same = sha256(f"fork\0{origin}\0{target.seq}\0{about.workflow}".encode()).hexdigest()

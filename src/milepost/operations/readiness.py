@@ -3,6 +3,7 @@
   durability              the store does not stand as a commit needs it (doctor says what)
   no_policy               no file of rules decides; scopes, `approval=` and budgets do
   policy_unreadable       a file is named and cannot be used: everything would wait
+  policy_open             others may write the policy file: they make the rules
   unsafe_tool             an irreversible tool that nobody is asked about: neither its approval= nor a rule of a policy
   missing_reconciler      what a lost answer did cannot be found out, so a person is woken for each one
   no_visibility_bound     it can be found out whether it happened, but never that it did not
@@ -52,6 +53,7 @@ class Setup:
     sealed: bool
     signed: bool
     own_secrets: bool
+    policy_open: bool = False
 
 
 class NotReady(Refused):
@@ -92,6 +94,9 @@ def _rules(setup: Setup) -> Iterator[Unready]:
         yield Unready("no_policy", "", "no file of rules decides", "App(policy=FILE) or worker --policy FILE")
     elif setup.policy:
         yield Unready("policy_unreadable", "", setup.policy, "milepost policy check FILE")
+    if setup.policy_open:
+        todo = "close it: chmod go-w FILE; best is a folder that neither worker nor agent can write to"
+        yield Unready("policy_open", "", "others may write the policy file: they make the rules", todo)
 
 
 def _of_tool(tool: Tool[..., Any], *, ruled: bool) -> Iterator[Unready]:

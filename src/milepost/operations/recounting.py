@@ -1,7 +1,8 @@
 """The shared budgets counted anew, from nothing but journals: what their rows must be.
 
 Entries of all runs are read in the order in which they were written, and asked what the runtime asked of each. A run
-that was pruned has left its journal: what it spent cannot be counted any more.
+that was pruned has left its journal: what it spent cannot be counted any more. Then the rows may say more than the
+journals, and never less; what is reserved must agree in any case, for nothing that holds a reservation is pruned.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from milepost.core import codec
 from milepost.core.entries import EffectStarted
-from milepost.core.pools import EVER, RESERVES, SETTLES, Books, Row, pools_of
+from milepost.core.pools import EVER, NOTHING, RESERVES, SETTLES, Books, Key, Row, pools_of
 from milepost.core.state import RunState
-from milepost.core.store_entries import CeilingSet, RunImported
+from milepost.core.store_entries import CeilingSet, RunImported, RunPruned
 from milepost.errors import UnknownRun
 
 if TYPE_CHECKING:
@@ -27,14 +28,15 @@ SYSTEM = "system"
 async def recount(store: Store) -> list[str]:
     """Return how the rows of the shared budgets differ from what the journals say, nothing where they do not."""
     before = await store.pool_rows()
-    books = await counted(store)
-    after = await store.pool_rows()
-    if books is None or before != after:
-        return []  # a run was pruned, or somebody spends at this moment: there is nothing to compare with
-    found = [
+    books, whole = await counted(store)
+    after, ceilings = await store.pool_rows(), await store.pools(0)
+    if before != after:
+        return []  # somebody spends at this moment: there is nothing to compare with
+    found = _ceilings(books, {(one.pool, one.per, one.unit): one.ceiling for one in ceilings})
+    found += [
         f"{_named(row)}: the rows say {after.spent.get(row, 0)} spent, the journals {books.spent.get(row, 0)}"
         for row in sorted(after.spent.keys() | books.spent.keys())
-        if after.spent.get(row) != books.spent.get(row)
+        if _differ(after.spent.get(row, NOTHING), books.spent.get(row, NOTHING), whole=whole)
     ]
     for run, step in sorted(after.held.keys() | books.held.keys()):
         rows, counted_ = after.held.get((run, step), {}), books.held.get((run, step), {})
@@ -42,6 +44,19 @@ async def recount(store: Store) -> list[str]:
             said = f"the rows say {_held(rows)} reserved, the journals {_held(counted_)}"
             found.append(f"run {run}, step {step}: {said}")
     return found
+
+
+def _differ(said: Decimal, counted_: Decimal, *, whole: bool) -> bool:
+    return said != counted_ if whole else said < counted_
+
+
+def _ceilings(books: Books, rows: dict[Key, Decimal]) -> list[str]:
+    return [
+        f"{unit} of {pool} ({per}): the rows say a ceiling of {rows.get((pool, per, unit), 'none')}, "
+        f"the journal {books.ceilings.get((pool, per, unit), 'none')}"
+        for pool, per, unit in sorted(rows.keys() | books.ceilings.keys())
+        if rows.get((pool, per, unit)) != books.ceilings.get((pool, per, unit))
+    ]
 
 
 def _named(row: Row) -> str:
@@ -53,8 +68,8 @@ def _held(rows: dict[Row, Decimal]) -> str:
     return ", ".join(f"{amount:f} {_named(row)}" for row, amount in sorted(rows.items())) or "nothing"
 
 
-async def counted(store: Store) -> Books | None:
-    """Return the books as the journals say they are, None where some were pruned.
+async def counted(store: Store) -> tuple[Books, bool]:
+    """Return the books as the journals say they are, and whether all journals are there: none was pruned.
 
     Raises Damaged for entries that do not follow from each other.
     """
@@ -62,13 +77,12 @@ async def counted(store: Store) -> Books | None:
     brought = await _brought(store)
     states: dict[str, RunState] = {}
     charged: dict[str, tuple[str, ...]] = {}
-    last = 0
+    last, whole = 0, True
     while written := await store.written(last):
         for row, run_id, seq, body in written:
-            if row != last + 1:
-                return None
             last = row
             entry = codec.decode(body)
+            whole = whole and not isinstance(entry, RunPruned)
             if isinstance(entry, CeilingSet):
                 books.set(entry.pool, entry.per, entry.ceilings)
             if run_id not in states:
@@ -79,7 +93,7 @@ async def counted(store: Store) -> Books | None:
                 _charge(books, states[run_id], charged[run_id], entry)
             states[run_id].apply(entry)
     books.held = {of: rows for of, rows in books.held.items() if rows}
-    return books
+    return books, whole
 
 
 async def _brought(store: Store) -> dict[str, int]:
@@ -88,7 +102,7 @@ async def _brought(store: Store) -> dict[str, int]:
         _, stored, _ = await store.chain(SYSTEM)
     except UnknownRun:
         return {}
-    entries = [codec.decode(one.body) for one in stored]
+    entries = [codec.decode(one.plain) for one in stored]
     return {entry.run: entry.seq for entry in entries if isinstance(entry, RunImported)}
 
 

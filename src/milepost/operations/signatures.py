@@ -29,7 +29,7 @@ class TrustedOperators:
     def refused(self, name: str, statement: bytes, signature: str, now: int) -> tuple[str, str] | None:
         """Return why a signature is not accepted, as a stable word and a sentence; None where it is."""
         if not signature:
-            return UNSIGNED, f"answers are signed here, and this one of {name!r} is not. Sign it with --key"
+            return UNSIGNED, f"what people say is signed here, and this of {name!r} is not. Sign it with --key"
         try:
             keys.verify(self._current(), name, statement, signature, now)
         except keys.Untrusted as error:

@@ -14,9 +14,9 @@ the signature is.
 
 Nothing resurrects. A run that had not ended, or that failed and may be tried again, comes in blocked, `imported`: an
 entry behind its history says so, voids approvals, and closes its budget, because where it came from it may have gone
-on, and used them. What it claimed stays claimed. What was in flight is unknown. Messages that wait in an inbox are not
-part of a run's record yet, and stay behind. The same bundle twice is nothing new; another chain under the same id is
-refused.
+on, and used them. What it claimed stays claimed, and what its contradictions held is held here too. What was in
+flight is unknown. Messages that wait in an inbox are not part of a run's record yet, and stay behind. The same bundle
+twice is nothing new; another chain under the same id is refused.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from milepost.core import codec
 from milepost.core import entries as e
 from milepost.core.chain import genesis, link
 from milepost.core.chunks import digest_of
+from milepost.core.code_entries import Resumed
 from milepost.core.state import IMPORTED, RunState
 from milepost.core.statement import EXPORT, statement
 from milepost.core.store_entries import RunImported
 from milepost.errors import Damaged, MilepostError
 from milepost.operations import keys
 from milepost.operations.sealing import replace_file
+from milepost.stores.api import Switch
 from milepost.stores.encryption import KeyMissing
 from milepost.stores.keeping import RunCopy, TakeIn, TakenIn
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 FORMAT = "milepost.bundle.1"
 PRIVATE_MODE = 0o600
 OVER = frozenset({"done", "cancelled", "killed"})  # one that failed is not: `retry` lets it go on
+CONFLICT = "conflict:"  # how the reason begins for which a person is asked where an effect was found twice
 Write = Callable[[Any], Awaitable[Any]]
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -317,7 +320,7 @@ async def take_in(store: Store, write: Write, bundle: Bundle, now: int, by: str)
 
 
 def _taking(store: Store, copy: RunCopy, bundle: Bundle, now: int, by: str) -> TakeIn:
-    state, boundary = _fold(store, copy)
+    state, boundary, doubted = _fold(store, copy)
     for name, body in copy.chunks.items():
         digest = digest_of(store.plain(copy.run_id, f"chunk {name}", body))
         if name not in {digest, store.chunk_name(copy.run_id, digest)}:
@@ -347,22 +350,45 @@ def _taking(store: Store, copy: RunCopy, bundle: Bundle, now: int, by: str) -> T
         signer=bundle.signer,
         by=by,
     )
-    return TakeIn(copy, now, by, bundle.name, bundle.signer, ask, why, stop, codec.encode(told))
+    return TakeIn(
+        copy, now, by, bundle.name, bundle.signer, ask, why, stop, codec.encode(told),
+        holds=_holds(state, doubted, now), overspent=dict(state.overspent),
+    )  # fmt: skip
 
 
-def _fold(store: Store, copy: RunCopy) -> tuple[RunState, int]:
-    """Return what the record says of a run, and the number of its latest boundary. Raises Damaged."""
+def _holds(state: RunState, doubted: Mapping[str, str], now: int) -> list[Switch]:
+    """Return what holds the tools of a run whose record is contradicted: what is in doubt there is in doubt here."""
+    open_ = [effect for effect in state.effects() if effect.contradicted or effect.doubt.person.startswith(CONFLICT)]
+    found = {effect.path: (effect.tool, effect.doubt.person) for effect in open_}
+    found |= {f"{tool} in an earlier segment": (tool, evidence) for tool, evidence in doubted.items()}
+    return [
+        Switch(f"tool:{tool}", "hold", f"contradicted at {path} of run {state.run}, taken in: {why}", state.run, now,
+               f"{state.run} {path}")
+        for path, (tool, why) in found.items()
+    ]  # fmt: skip
+
+
+def _fold(store: Store, copy: RunCopy) -> tuple[RunState, int, dict[str, str]]:
+    """Return what the record says of a run, the number of its latest boundary, and evidence against earlier segments.
+
+    That is by tool, as long as no person has looked into it. Raises Damaged.
+    """
     state, boundary = RunState(copy.run_id), 0
+    doubted: dict[str, str] = {}
     try:
         for seq, body in enumerate(copy.bodies, start=1):
             entry = codec.decode(store.plain(copy.run_id, f"entry {seq}", body))
             state.apply(entry)
             if isinstance(entry, e.BOUNDARIES):
                 boundary = seq
+            if isinstance(entry, e.Contradicted) and not entry.step:
+                doubted[entry.tool] = entry.evidence
+            elif isinstance(entry, Resumed | e.Retried):
+                doubted.clear()
             if seq == 1 and not (isinstance(entry, e.RunCreated) and entry.run == copy.run_id):
                 raise Damaged(copy.run_id, "it does not begin with its own first entry", seq=1)
     except KeyMissing:
         raise
     except (KeyError, IndexError, AssertionError, MilepostError) as error:
         raise Damaged(copy.run_id, f"its entries do not follow from each other ({error!r})", seq=seq) from error
-    return state, boundary
+    return state, boundary, doubted

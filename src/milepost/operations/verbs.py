@@ -19,7 +19,7 @@ from milepost.core.inbox import may_retry
 from milepost.definitions.call import Finding
 from milepost.definitions.values import Codec
 from milepost.errors import UnknownStep, WrongStatus
-from milepost.operations import approvals, budgets, history, switches
+from milepost.operations import approvals, budgets, history, switches, words
 from milepost.operations.inspection import Inspector
 from milepost.stores import marks
 from milepost.stores.api import Deliver, Kill, Killed, Post, Thrown
@@ -87,12 +87,16 @@ class Operator:
         scopes: Iterable[str] = (),
         budget: Mapping[str, Decimal | int] | None = None,
         why: str = "",
+        signer: Signer | None = None,
     ) -> None:
-        """Widen a run's authority or budget. Raises UnknownRun, and InvalidValue for what is no amount."""
+        """Widen a run's authority or budget; with a `signer`, `by` is its name.
+
+        Raises UnknownRun, and InvalidValue for what is no amount, or where nobody is named.
+        """
         run_id = await self._store.resolve_id(run_id)
         more = budgets.checked(budget)
         message = m.Grant(at=self._now(), by=by, scopes=tuple(scopes), budget=more, why=why)
-        await self._deliver(run_id, _fresh("grant"), message)
+        await self._deliver(run_id, _fresh("grant"), words.grant(self._store, run_id, message, signer))
 
     async def revoke(
         self,
@@ -116,10 +120,13 @@ class Operator:
         """Set what a shared pool may spend. See `operations.budgets.set_ceiling`."""
         return await budgets.set_ceiling(self._write, pool, per, ceilings, by=by, why=why, now=self._now())
 
-    async def resolve(self, run_id: str, path: str, finding: Finding[Any], *, by: str, why: str) -> None:
+    async def resolve(
+        self, run_id: str, path: str, finding: Finding[Any], *, by: str, why: str, signer: Signer | None = None
+    ) -> None:
         """Settle an unknown effect on a person's word, and lift the hold that it put on its tool.
 
-        Raises UnknownRun, UnknownStep when no such effect is unknown, InvalidValue for a value that cannot be stored.
+        With a `signer`, `by` is its name. Raises UnknownRun, UnknownStep when no such effect is unknown, InvalidValue
+        for a value that cannot be stored, or where nobody is named.
         """
         run_id = await self._store.resolve_id(run_id)
         if finding.answer not in {"happened", "did_not_happen", "rejected"}:
@@ -140,6 +147,7 @@ class Operator:
             why=why or finding.why,
             value=msgspec.Raw(_anything.write(finding.value)),
         )
+        message = await words.resolve(self._store, Inspector(self._store), run_id, message, signer)
         await self._deliver(run_id, _fresh("resolve"), message)
 
     async def approve(

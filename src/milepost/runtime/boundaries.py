@@ -417,7 +417,7 @@ def take(
         elif isinstance(entry, e.Contradicted) and isinstance(message, m.Evidence):
             why = f"contradicted at {message.path} of run {session.run_id}: {entry.evidence}"
             beside["holds"] = [waits.hold(session.run_id, message.path, _tool_of(session, message), why, now)]
-    if isinstance(message, m.Resolve):
+    if isinstance(message, m.Resolve) and not any(isinstance(entry, e.MessageRefused) for entry in entries):
         beside["lifts"] = _lifts(session, message)
     session.put(*entries, **beside)
     stopped = next((entry for entry in entries if isinstance(entry, e.RunStopped)), None)

@@ -248,16 +248,24 @@ def note_fatal(session: Session, error: BaseException) -> None:
         session.stop(error)
 
 
+async def cancel_arms(tasks: list[asyncio.Task[Any]]) -> None:
+    """Cancel arms and wait for their end; what one raises that kept its cancellation to itself is nobody's to hear."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+
+
 async def settle_arms(branch: Branch, tasks: list[asyncio.Task[Any]]) -> list[Any]:
     """Wait until all arms settled; then raise the one failure as itself, or several as a group."""
     try:
         if tasks:
             await asyncio.wait(tasks)
     except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_arms(tasks)
         raise
     results: list[Any] = []
     errors: list[BaseException] = []

@@ -25,7 +25,7 @@ from milepost.core.decide import Enter, GoBack, Migrate, Release, Rest, Settle, 
 from milepost.core.inbox import journal
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
-from milepost.runtime import approvals, boundaries, compatibility, rewinding, ruling
+from milepost.runtime import approvals, boundaries, compatibility, rewinding, ruling, words
 from milepost.runtime.session import LINGER_MS, Session
 from milepost.stores.api import Claim, Status
 
@@ -220,9 +220,12 @@ async def take_inbox(session: Session, *, at_rest: bool = False) -> None:
             if at_rest:
                 await compatibility.judge(session.engine, session)
             continue
-        entries = boundaries.unfit(session, message) or approvals.unfit(session, message)
+        entries = (
+            boundaries.unfit(session, message) or approvals.unfit(session, message) or words.unfit(session, message)
+        )
+        said = words.statement_of(session, message)
         message, chunks = boundaries.stowed(session, message)
-        entries = entries or journal(session.state, message, session.engine.clock.now())
+        entries = entries or words.beside(said, message, journal(session.state, message, session.engine.clock.now()))
         entries = compatibility.resuming(session, message, entries)
         chunks = {**(chunks or {}), **compatibility.manifest_beside(session, entries)} or None
         was = session.state.status

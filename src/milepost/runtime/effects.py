@@ -128,17 +128,9 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     except EpochLost as lost:
         session.drop(lost)
         raise
-    except SwitchedOff as refusal:
+    except (SwitchedOff, PoolShort, OnceTaken) as refusal:
         undo()
-        await gates.wait_switch(branch, step, effect, refusal)
-        return
-    except PoolShort as refusal:
-        undo()
-        await gates.wait_pool(branch, step, effect, refusal)
-        return
-    except OnceTaken as refusal:
-        undo()
-        await gates.wait_once(branch, step, effect, refusal)
+        await gates.wait_refused(branch, step, effect, refusal)
         return
     session.engine.leased(lease)
     recorded = session.state.steps[step.id]
@@ -428,7 +420,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         started,
         once=once,
         scopes=gates.scopes(session, tool),
-        work=gates.certain(work),
+        work=gates.unless_halted(engine.store.place, gates.certain(work)),
         once_settled=settled,
         spent=spent,
         chunks=chunks,
@@ -438,24 +430,18 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     except asyncio.CancelledError:
         _cancelled_and_refused(session, future, undo)
         raise
-    except SwitchedOff as refusal:
+    except EpochLost as lost:
+        session.drop(lost)
+        raise
+    except (SwitchedOff, PoolShort, OnceTaken, gates.Halted) as refusal:
         undo()
-        await gates.wait_switch(branch, step, effect, refusal)
-    except PoolShort as refusal:
-        undo()
-        await gates.wait_pool(branch, step, effect, refusal)
-    except OnceTaken as refusal:
-        undo()
-        await gates.wait_once(branch, step, effect, refusal)
+        await gates.wait_refused(branch, step, effect, refusal)
     except gates.WorkFailed as failure:
         undo()
         _rolled_back(session, step, effect, number, failure.error)
     except Rejected as refusal:  # by the store: a statement of the tool took more back than its own
         undo()
         _rolled_back(session, step, effect, number, refusal)
-    except EpochLost as lost:
-        session.drop(lost)
-        raise
     finally:
         if future.done() and not future.cancelled() and future.exception() is None and done:
             session.applied(done[-1])

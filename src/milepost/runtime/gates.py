@@ -25,14 +25,15 @@ from milepost.core.steps import Effect
 from milepost.definitions.http import classify
 from milepost.errors import MilepostError, NotSent, Rejected, Waiting
 from milepost.runtime import approvals, pools, ruling, starting, waits
+from milepost.stores import marks
+from milepost.stores.api import OnceTaken, SwitchedOff
+from milepost.stores.pools import PoolShort
 from milepost.stores.waits import once_scope
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.runtime.branch import Branch, ToolStep
     from milepost.runtime.session import Session
-    from milepost.stores.api import OnceTaken, SwitchedOff
-    from milepost.stores.pools import PoolShort
 
 
 class CredentialChanged(NotSent):
@@ -49,6 +50,26 @@ class WorkFailed(MilepostError):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class Halted(MilepostError):
+    """The stop file came while a transactional tool was at work; its transaction was rolled back."""
+
+    code = "halted"
+
+
+def unless_halted(place: str, work: Callable[[Any], list[bytes]]) -> Callable[[Any], list[bytes]]:
+    """Wrap a tool's work so that the stop file refuses its append: looked at before the work, and when it is done."""
+
+    def guarded(tx: Any) -> list[bytes]:
+        if marks.stopped(place):
+            raise Halted
+        done = work(tx)
+        if marks.stopped(place):
+            raise Halted
+        return done
+
+    return guarded
 
 
 def certain(work: Callable[[Any], list[bytes]]) -> Callable[[Any], list[bytes]]:
@@ -204,6 +225,20 @@ async def wait_pool(branch: Branch, step: ToolStep, effect: Effect | None, refus
     """Rest while a shared budget does not suffice."""
     plan(branch.session, step, effect, Waiting("budget"))
     await pools.wait(branch, step, refusal.short)
+
+
+async def wait_refused(
+    branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff | PoolShort | OnceTaken | Halted
+) -> None:
+    """Rest on what refused an append that is taken back."""
+    if isinstance(refusal, SwitchedOff):
+        await wait_switch(branch, step, effect, refusal)
+    elif isinstance(refusal, PoolShort):
+        await wait_pool(branch, step, effect, refusal)
+    elif isinstance(refusal, OnceTaken):
+        await wait_once(branch, step, effect, refusal)
+    else:
+        await waits.wait_halt(branch, step)
 
 
 async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refusal: OnceTaken) -> None:

@@ -20,7 +20,7 @@ from milepost.definitions.run import Handle, Run
 from milepost.definitions.values import Codec
 from milepost.errors import InvalidValue, NestedStep, RunEnded, StepFailed, StrayTask, Waiting
 from milepost.runtime import children
-from milepost.runtime.branch import Branch, settle_arms
+from milepost.runtime.branch import Branch, cancel_arms, settle_arms
 
 if TYPE_CHECKING:
     from milepost.definitions.workflows import Workflow
@@ -184,10 +184,7 @@ class SegmentRun(Run):
                 await slots.acquire()
                 tasks.append(branch.spawn(branch.arm(f"{index}.{number}"), lambda item=item: one(item)))  # type: ignore[misc]
         except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
+            await cancel_arms(tasks)
             raise
         return await settle_arms(branch, tasks)
 

@@ -29,6 +29,7 @@ from milepost.core.steps import Effect, Read, Receive, Sleep
 from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
 from milepost.runtime import approvals, pools, ruling
+from milepost.runtime.alarm import Alarm
 from milepost.runtime.projections import LEAVING, ROWS, Approvals, left, merge
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
@@ -108,11 +109,11 @@ class Session:
         self._turn = 0
         self._stowed: dict[str, bytes] = {}
         self._fresh = False
-        self._changes = self._rested_at = 0
         self._saw: list[tuple[int, int, Saw]] = []
         self.released = False
-        self._checking = 0
+        self._checking = self._changes = self._rested_at = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self)
         self.barriered = 0
         self.taken: set[int] = set()
         self.resting = Waiting("time")
@@ -312,6 +313,8 @@ class Session:
         self.busy -= 1
         if self.busy <= 0:
             self.check_soon()
+        else:
+            self._alarm.look_soon()
 
     def leave_idle(self) -> None:
         """Count one branch as moving again."""
@@ -375,6 +378,7 @@ class Session:
             self.resting = self.rest()  # now, while every waiting call is still there to say what for
             self._rested_at = self._changes
         self.unloading = True
+        self._alarm.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -414,12 +418,12 @@ class Session:
 
     def due(self) -> int | None:
         """Return when something of this run can move by itself, in milliseconds since 1970."""
-        deadline, moves = self.about.deadline, self._moves()
+        deadline, moves = self.about.deadline, self.moves()
         if deadline is None or self.late or self.state.ended or self.attached:
             return moves
         return deadline if moves is None else min(deadline, moves)
 
-    def _moves(self) -> int | None:
+    def moves(self) -> int | None:
         """Return when a call or an effect can move by itself.
 
         A moment that has passed counts only where a call waits for it now. What nobody waits for any more (a sleep that
@@ -471,7 +475,7 @@ class Session:
         if unknown:
             resting = rest_on(self.run_id, unknown)
             if resting.ask:  # a person helps before the deadline does
-                moves = self._moves()
+                moves = self.moves()
                 return Waiting("unknown", None if moves is None else self.engine.moment(moves), resting.ask)
             held = ruling.resting(self)
             if held is not None:

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from milepost.stores.api import Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class TakeIn:
     """Take in a run that another store gave away. Answered with TakenIn.
 
     `stop` is the entry that keeps it from being driven, None for a run that had ended; `told` the bytes of RunImported.
+    `holds` are what its contradictions hold, here too; `overspent` is what it spent above its reservations, per unit.
     Refused where a run of this id is here with another chain, was pruned here, or where its key is another run's.
     """
 
@@ -118,6 +124,8 @@ class TakeIn:
     why: str
     stop: bytes | None
     told: bytes
+    holds: Sequence[Switch] = ()
+    overspent: Mapping[str, Decimal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

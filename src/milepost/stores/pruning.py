@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.chain import genesis, link
 from milepost.errors import Damaged, Refused
+from milepost.stores.api import Throw
 from milepost.stores.encryption import reveal, shown
 from milepost.stores.keeping import Leaf, MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn, TakenIn, Tombstone
 
@@ -158,6 +159,10 @@ def take_in(batch: Batch, operation: TakeIn) -> TakenIn:
     if given.chunks:
         sql.many("insert_chunk", [(run, name, body) for name, body in given.chunks.items()])
     held = _take_rows(sql, run, given)
+    for unit, amount in operation.overspent.items():
+        sql.do("put_overspent", run, unit, f"{amount:f}")
+    if operation.holds:
+        batch.stops.throw(Throw(operation.at, holds=operation.holds))
     batch.system_entry(operation.told, operation.at)
     return TakenIn(given.run_id, fresh=True, held=held)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from milepost.core.chain import genesis, link, verify
 from milepost.errors import MilepostError, Refused, UnknownRun
-from milepost.stores.api import ApprovalRow, Create, EffectRow, NewRun, Once, OnceRow, OnceSettled
+from milepost.stores.api import ApprovalRow, Create, EffectRow, NewRun, Once, OnceRow, OnceSettled, Switch
 from milepost.stores.keeping import MarkSeal, Prune, RunCopy, TakeIn, TakenIn, Tombstone
 from milepost.testing.store_conformance.subject import Subject, append, deliver, proves, raised, refused, status
 
@@ -301,3 +302,17 @@ class Keeping:
         assert (await subject.store.once("", "charge", "mine") or OnceRow("", "", "", "", None)).run_id == "a1"
         assert [(row_.run_id, row_.verdict) for row_ in await subject.store.approvals("ap-1")] == [("f1", "approved")]
         assert [effect_.outcome for effect_ in await subject.store.effects("f1")] == ["unknown"]
+
+    @proves
+    async def test_what_a_run_that_is_taken_in_holds_and_overspent_is_held_and_told_here(
+        self, subject: Subject
+    ) -> None:
+        hold = Switch("tool:charge", "hold", "contradicted", "f1", 80, "f1 pay/charge#1")
+        given = take_in(copied("f1", b"claimed 3"))
+        given.holds, given.overspent = [hold], {"usd": Decimal("1.50")}
+
+        await subject.done(given)
+        await subject.done(given)
+
+        assert await subject.store.switches() == [hold]
+        assert await subject.store.overspent() == {"f1": {"usd": Decimal("1.50")}}
