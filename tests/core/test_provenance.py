@@ -71,3 +71,16 @@ def test_what_was_heard_before_a_boundary_is_heard_after_it() -> None:
     assert heard(state) == ("look", "model")
     state.apply(e.Checkpointed(at=20, boundary=say.boundary(visit=1, heard=heard(state))))
     assert heard(state, ":0") == ("look", "model")
+
+
+def test_an_answer_counts_also_behind_a_step_that_says_nothing() -> None:
+    chance = e.ValueRecorded(at=9, step=":0", kind="random", value=msgspec.Raw(b"0.5"))
+
+    assert heard(say.run(chance, looked(":1"))) == ("look",)
+
+
+def test_a_child_that_was_started_in_an_earlier_segment_is_heard_without_its_name() -> None:
+    ended = e.ChildEnded(at=9, child="c1", status="done", result=say.NULL)
+    state = say.run(ended, e.ChildAwaited(at=9, step=":0", child="c1"), children={"c1": "running"})
+
+    assert heard(state) == ("child:",)
