@@ -49,6 +49,7 @@ PARTS = (
         (
             "tests/stores",
             "--ignore=tests/stores/test_failing_disk.py",
+            "--ignore=tests/stores/postgres",  # the same rules and the same suite, on a server that has to be started
             *named(ABOUT_WRITING),
         ),
     ),
