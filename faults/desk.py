@@ -25,7 +25,7 @@ class Desk:
         self.one = one_call(self.tools)
         self.twenty = twenty_steps(self.tools)
 
-    def app(self, store: str) -> mp.App:
+    def app(self, store: str, kind: type[mp.App] = mp.App) -> mp.App:
         """Return an app over a store's URL, on the clock of the account."""
         setup = self.setup
 
@@ -38,7 +38,7 @@ class Desk:
 
         flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
         clock = SkewedClock(setup.wall, self.skew_ms)
-        return mp.App(
+        return kind(
             store,
             workflows=flows,
             resources={Door: door},

@@ -3,7 +3,8 @@
 A row is *lost* if in one try one thing did not hold. It is *survived with a person* if a person had to settle
 something. That does not count the irreversible calls which were in flight when their process was killed or lost its
 run: by declaration they are a person's in every row; `left to a person` counts them too. A row for which a tool of the
-system is missing has no verdict, and fails.
+system is missing has no verdict, and fails. So does one whose fault came too seldom to prove anything, and one of whose
+tries too many held only when they were made again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ Verdict = Literal["survived", "survived with a person", "lost", "not run"]
 WITH_A_PERSON = frozenset({6, 9, 11, 19})
 HEADINGS = ("#", "fault", "verdict", "tries", "points", "left to a person", "what was injected", "what was checked")
 PROBLEMS_SHOWN = 12
+AGAIN_SHARE = 20  # one try in so many may run out of time, and one of them always
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Fault:
     """One fault: how it is made, what must hold, and one try of it.
 
     `play` finds in its stage all that it needs, and notes there what it saw. `tries` is how many fit into the budget
-    of ten minutes, `smoke` how many into the test suite.
+    of ten minutes, `smoke` how many into the test suite. `least` is how many points a try meets at the least, over all
+    of them: a fault that hits so much less than it was seen to hit is not one that was survived.
     """
 
     number: int
@@ -35,6 +38,7 @@ class Fault:
     play: Callable[[Stage], None]
     tries: int
     smoke: int = 2
+    least: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,14 @@ class Row:
         """What the tries come to together."""
         if self.failures:
             return "lost"
-        if self.missing or not self.tries or not self.points:
+        if self.missing or not self.tries or self.points < self.least:
             return "not run"
         return "survived with a person" if self.asked else "survived"
+
+    @property
+    def least(self) -> int:
+        """So many points must have been met, for these tries to say anything."""
+        return max(1, int(self.fault.least * self.tries))
 
     @property
     def complaints(self) -> list[str]:
@@ -91,7 +100,8 @@ class Row:
         if self.missing:
             return [f"fault {number} was not run: {self.missing}"]
         if self.verdict == "not run":
-            return [f"fault {number} was not run: in {self.tries} tries it never came"]
+            few = f"it came {self.points} times, and not {self.least}" if self.points else "it never came"
+            return [f"fault {number} was not run: in {self.tries} tries {few}"]
         said = [
             f"fault {number}, seed {failure.seed}: {problem}\n    again: {failure.again}"
             for failure in self.failures[:PROBLEMS_SHOWN]
@@ -99,6 +109,12 @@ class Row:
         ]
         if self.verdict == "survived with a person" and number not in WITH_A_PERSON:
             said.append(f"fault {number}: {self.asked} times a person was needed where none should be")
+        most = max(1, self.tries // AGAIN_SHARE)
+        if self.again > most:
+            said.append(
+                f"fault {number}: {self.again} of {self.tries} tries ran out of time and held again, and {most} may: "
+                "something hangs now and then, or this machine is too slow to tell"
+            )
         return said
 
     @property

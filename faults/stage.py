@@ -138,10 +138,11 @@ class Stage:
         return ended
 
     def work(
-        self, flow: str, tool: str = "", *, under: list[str] | None = None, name: str = "x", **limits: Any
-    ) -> Ended:
+        self, flow: str, tool: str = "", *, under: list[str] | None = None, name: str = "x", mode: str = "run",
+        **limits: Any,
+    ) -> Ended:  # fmt: skip
         """Run a worker until its run ends or rests with a person, or until it dies."""
-        return self.ended(self.start("run", flow, tool, name, under=under, **limits))
+        return self.ended(self.start(mode, flow, tool, name, under=under, **limits))
 
     def frozen(self, point: Point, flow: str, tool: str = "") -> Life | None:
         """Start a worker that is stopped (SIGSTOP) at a point; None if it ended without coming there."""

@@ -1,9 +1,10 @@
-"""What a worker process does in the folder of a try: `run FLOW TOOL NAME`, `serve`, `claim NAME ROUNDS`, `record …`.
+"""What a worker process does in the folder of a try: `run FLOW TOOL NAME`, `note …`, `serve`, `claim …`, `record …`.
 
 `zygote` starts it, or `python -m faults.worker FOLDER …`. `run` starts the run, or finds it, and drives it until it
-ends or only a person helps; then it prints what it came to as one line of JSON. `serve` drives whatever is due until
-SIGTERM. `claim` only takes runs, against others. `record N …` is `run` on a disk that is recorded, and dies at its
-N-th event. A store that failed ends any of them with code 3.
+ends or only a person helps; then it prints what it came to as one line of JSON. `note` is `run` that notes what its
+store acknowledges. `serve` drives whatever is due until SIGTERM. `claim NAME ROUNDS` only takes runs, against others.
+`record N …` is `run` on a disk that is recorded, and dies at its N-th event. An error of ours, such as a store that
+failed, ends any of them with code 3, and is named on standard error.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ import msgspec
 
 import milepost as mp
 from faults.desk import Desk
+from faults.noted import NotedApp
 from faults.recorded import WatchedStore, recorded
 from faults.tools import Order, Setup
 from milepost import app as app_module
@@ -117,7 +119,7 @@ def skew() -> int:
 def act(folder: Path, mode: str, more: Sequence[str]) -> int:
     """Do what is asked for; return the code to exit with."""
     desk = Desk(msgspec.json.decode((folder / "setup.json").read_bytes(), type=Setup), skew())
-    app = desk.app(f"sqlite:///{folder}/store.db")
+    app = desk.app(f"sqlite:///{folder}/store.db", NotedApp if mode == "note" else mp.App)
     try:
         if mode == "serve":
             asyncio.run(serve(app))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
@@ -19,6 +20,22 @@ for hook in sys.meta_path:
     if isinstance(hook, AssertionRewritingHook):
         hook._must_rewrite.discard("milepost")
 pytest.register_assert_rewrite("milepost.testing.store_conformance")  # whose asserts are tests
+
+
+# What build machines and terminals tell programs, and pytest, rich and click print otherwise for.
+OF_THE_SURROUNDINGS = (
+    "BUILD_NUMBER", "CI", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PYTEST_ADDOPTS",
+    "PYTEST_THEME", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_surroundings() -> Iterator[None]:
+    """Let the programs that tests start print the same on a build machine, in a narrow window and in colour."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in OF_THE_SURROUNDINGS:
+            patch.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -197,5 +197,6 @@ FAULTS = (
         attacked,
         tries=60,
         smoke=len(ATTACKS),
+        least=0.25,
     ),
 )

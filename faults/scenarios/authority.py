@@ -176,5 +176,6 @@ FAULTS = (
         "nothing starts and nothing is sent again under it; the run says which rule or file, and goes on once it may",
         less_authority,
         tries=56,
+        least=0.3,
     ),
 )

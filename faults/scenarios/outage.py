@@ -216,6 +216,7 @@ FAULTS = (
         outage,
         tries=6,
         smoke=1,
+        least=4,
     ),
     Fault(
         24,
@@ -227,5 +228,6 @@ FAULTS = (
         kill_in_the_dark,
         tries=9,
         smoke=3,
+        least=8,
     ),
 )

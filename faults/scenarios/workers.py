@@ -156,6 +156,7 @@ FAULTS = (
         frozen_past_its_lease,
         tries=40,
         smoke=3,
+        least=0.35,
     ),
     Fault(
         13,
@@ -166,6 +167,7 @@ FAULTS = (
         many_claims,
         tries=8,
         smoke=1,
+        least=400,
     ),
 )
 

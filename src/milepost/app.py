@@ -238,8 +238,21 @@ class App(Deciding):
         if self._engine is not None:
             why = "this app is open already: enter it once, or make a second App"
             raise InvalidDeclaration(why)
-        engine = Engine(
-            open_store(self.store, create=self.seal is None, encryption=self.encryption),
+        store = open_store(self.store, create=self.seal is None, encryption=self.encryption)
+        try:
+            engine = self._engine_over(store, drives=drives)
+            if drives:
+                await self._compare_with_seal(engine.store)
+            await engine.open(drives=drives)
+        except BaseException:
+            store.close()
+            raise
+        self._engine = engine
+
+    def _engine_over(self, store: Store, *, drives: bool) -> Engine:
+        """Return the engine of this app. Whoever watches one from within (`milepost.testing`) overrides this."""
+        return Engine(
+            store,
             workflows=self._workflows,
             tools=self._tools,
             resources=self._resources,
@@ -251,14 +264,6 @@ class App(Deciding):
             operators=None if self.trust is None or not drives else TrustedOperators(self.trust),
             approval_ttl_ms=self._approval_ttl_ms,
         )
-        try:
-            if drives:
-                await self._compare_with_seal(engine.store)
-            await engine.open(drives=drives)
-        except BaseException:
-            engine.store.close()
-            raise
-        self._engine = engine
 
     async def _compare_with_seal(self, store: Store) -> None:
         if self.seal is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from milepost.core.approval import Approval, Binding, approval_id, same_person
+from milepost.core.approval import Approval, Binding, approval_id, facts, same_person
 from milepost.core.statement import APPROVAL, domain_of
 
 BOUND = Binding(":0", "charge", "1", "keyed", "d1", "p+1")
@@ -77,6 +77,27 @@ def test_what_is_signed_says_all_that_is_bound_and_all_that_was_said() -> None:
 
     assert domain_of(signed()) == APPROVAL
     assert len({signed(), *(signed(**{name: value}) for name, value in {**fields, **said}.items())}) == 16
+
+
+def test_what_is_signed_has_the_same_names_in_every_version() -> None:
+    """An answer that was signed yesterday, or on another machine, must be what is verified today."""
+    given = approval(requester="bot")
+
+    assert facts(given, "s", "r", approved=False, by="ann", why="no", at=15) == {
+        "store": "s", "run": "r", "approval": "ap-1", "step": ":0", "tool": "charge", "version": "1", "effect": "keyed",
+        "digest": "d1", "policy": "p+1", "requester": "bot", "expires_at": 30, "approved": False, "by": "ann",
+        "why": "no", "at": 15,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdict", "approved"), [("approved", True), ("used", True), ("denied", False)])
+def test_a_recorded_answer_must_have_signed_what_it_says_also_after_it_was_used(
+    verdict: str,
+    approved: bool,  # noqa: FBT001
+) -> None:
+    answered = approval(verdict, by="ann", why="ok", said_at=15)
+
+    assert answered.said("s", "r") == answered.statement("s", "r", approved=approved, by="ann", why="ok", at=15)
 
 
 def test_a_name_is_the_same_person_s_however_it_is_spelt_and_nobody_is_nobody() -> None:

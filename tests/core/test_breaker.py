@@ -6,6 +6,7 @@ import pytest
 
 from milepost.core.breaker import (
     FLOOR_MOST_MS,
+    LATE_MS,
     Answered,
     Breaker,
     Event,
@@ -43,21 +44,32 @@ def probed(now: int = 20_000, by: str = "p", until: int = 25_000) -> Row:
     return after(opened(), Probing("charge", by, until), now)
 
 
-@pytest.mark.parametrize("given", [{"failures": 0}, {"cooldown": "soon"}, {"most": "-1s"}])
-def test_settings_that_would_hold_calls_for_nothing_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"failures": 0}, "counts failures"), ({"cooldown": "soon"}, "soon"), ({"most": "-1s"}, "-1s")],
+)
+def test_settings_that_would_hold_calls_for_nothing_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
         Breaker(**given)
+
+
+def test_a_breaker_counts_five_failures_and_holds_for_half_a_minute_at_first_and_ten_at_most() -> None:
+    default, hasty = Breaker(), Breaker(1)
+
+    assert (default.failures, default.cooldown_ms, default.most_ms) == (5, 30_000, 600_000)
+    assert after(FRESH, Failed("charge", "x", "gone", hasty), 1).state == "open"
 
 
 def test_failures_in_a_row_open_it_and_one_answer_in_between_does_not() -> None:
     """Requirement 64. Requirement 70."""
     counting = went(FRESH, (1, failed()), (2, failed()))
-    assert (counting.state, counting.failures, admits(counting, 3)) == ("closed", 2, "go")
+    assert (counting, admits(counting, 3)) == (Row("charge", failures=2, why="connection refused", at=2), "go")
     assert after(counting, Answered("charge", "x"), 3) == FRESH
 
     row = after(counting, failed(), 3)
 
-    assert (row.state, row.failures, row.trips, admits(row, 3)) == ("open", 3, 1, "hold")
+    assert row == Row("charge", "open", 3, 1, 3 + 7_500, 7_500, "", "connection refused", 3)
+    assert admits(row, 3) == "hold"
     assert said(counting, row, failed(), 3) == BreakerOpened(
         at=3, tool="charge", failures=3, trips=1, until=row.until, why="connection refused", by="a1 :0 1"
     )
@@ -99,7 +111,8 @@ def test_one_call_probes_and_nobody_else_until_it_is_answered_or_its_lease_lapse
 
     row = probed(20_000, "p", 25_000)
 
-    assert (row.state, row.probe, admits(row, 24_999)) == ("half_open", "p", "hold")
+    assert row == Row("charge", "half_open", 3, 1, 25_000, 5_000, "p", "connection refused", 20_000)
+    assert admits(row, 24_999) == "hold"
     assert after(row, Probing("charge", "q", 30_000), 24_999) == row
     assert after(row, Failed("charge", "other", "late", SETTINGS), 24_999) == row
     again = after(row, Probing("charge", "q", 30_000), 25_000)
@@ -122,7 +135,8 @@ def test_an_answer_to_the_probe_closes_it_and_one_to_another_call_does_not() -> 
 def test_a_probe_that_came_to_nothing_gives_its_place_to_another() -> None:
     row = after(probed(), Vacated("charge", "p"), 21_000)
 
-    assert (row.state, row.trips, admits(row, 21_000)) == ("open", 1, "probe")
+    assert row == Row("charge", "open", 3, 1, 21_000, 0, "", "connection refused", 21_000)
+    assert admits(row, 21_000) == "probe"
     told = said(probed(), row, Vacated("charge", "p"), 21_000)
     assert isinstance(told, BreakerOpened)
     assert told.why == "the probe came to nothing"
@@ -133,7 +147,8 @@ def test_a_call_in_flight_when_it_opened_may_only_make_the_wait_longer() -> None
 
     assert after(row, failed(floor_ms=1), 2_000) == row
     longer = after(row, failed(floor_ms=50_000), 2_000)
-    assert (longer.until, longer.trips, longer.failures) == (52_000, 1, 3)
+    assert longer == Row("charge", "open", 3, 1, 52_000, 50_000, "", "connection refused", 1_000)
+    assert after(row, failed(floor_ms=row.until - 2_000), 2_000) == row, "it is told what it knows"
     assert said(row, longer, failed(), 2_000) is None
 
 
@@ -143,6 +158,7 @@ def test_a_clock_that_was_set_back_does_not_hold_calls_for_a_day() -> None:
 
     assert admits(row, 5_000) == "probe"
     assert admits(row, day + 1) == "hold"
+    assert [admits(row, row.until - row.wait - LATE_MS - early) for early in (0, 1)] == ["hold", "probe"]
 
 
 def test_an_append_that_was_made_before_the_probe_and_is_written_after_it_is_no_second_probe() -> None:

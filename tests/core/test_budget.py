@@ -42,7 +42,7 @@ def test_a_unit_that_was_never_granted_has_a_ceiling_of_zero() -> None:
 def test_a_reservation_holds_the_worst_case() -> None:
     ledger = Ledger(granted=usd(5))
 
-    ledger.reserve(":0", usd(3))
+    ledger.reserve(":0", usd(3), 1)
 
     assert ledger.left("usd") == 2
     assert ledger.short(usd(2)) == {}
@@ -52,8 +52,8 @@ def test_a_reservation_holds_the_worst_case() -> None:
 def test_reserving_again_for_the_same_step_replaces_and_does_not_add() -> None:
     ledger = Ledger(granted=usd(5))
 
-    ledger.reserve(":0", usd(3))
-    ledger.reserve(":0", usd(4))
+    ledger.reserve(":0", usd(3), 1)
+    ledger.reserve(":0", usd(4), 2)
 
     assert ledger.left("usd") == 1
 
@@ -61,7 +61,7 @@ def test_reserving_again_for_the_same_step_replaces_and_does_not_add() -> None:
 def test_reserving_nothing_holds_nothing() -> None:
     ledger = Ledger(granted=usd(5))
 
-    ledger.reserve(":0", {})
+    ledger.reserve(":0", {}, 1)
 
     assert ledger.reserved == {}
 
@@ -108,7 +108,7 @@ def test_whoever_reserves_only_what_is_left_never_spends_more_than_was_granted(
         cost: Amounts = {"usd": worst}
         if ledger.short(cost):
             continue
-        ledger.reserve(f":{number}", cost)
+        ledger.reserve(f":{number}", cost, number)
         if settles:
             ledger.settle(f":{number}", {"usd": min(actual, worst)})
 

@@ -58,10 +58,11 @@ def test_what_a_person_accepts_is_the_code_that_counts_from_then_on() -> None:
 @pytest.mark.parametrize(("code", "reopened"), [("condition_failed", True), ("incompatible", False), ("x", False)])
 def test_lifting_a_block_keeps_what_failed_except_where_the_segment_had_ended(code: str, *, reopened: bool) -> None:
     blocked = e.RunStopped(at=50, status="blocked", code=code, why="x")
-    state = say.run(say.started(), say.failed(final=True), blocked, Resumed(at=70, by="ann"))
+    tried = e.SegmentFailed(at=50, why="boom", attempt=2, retry_at=500)
+    state = say.run(tried, say.started(), say.failed(final=True), blocked, Resumed(at=70, by="ann"))
 
     assert (say.STEP not in state.steps) is reopened
-    assert (state.generation == 1) is reopened
+    assert (state.generation, state.segment_attempt, state.retry_at) == ((2, 0, None) if reopened else (1, 2, 500))
 
 
 def decided(state: RunState, **world: object) -> Decision:

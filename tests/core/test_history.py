@@ -60,6 +60,7 @@ def test_a_boundary_is_named_by_what_is_entered_there_and_by_its_number() -> Non
     assert [stage.name for stage in told.stages] == ["pay", "mail", "mail@2", "end"]
     assert [at(told, name).visit for name in ("pay", "0", "mail", "mail@2", "2", "end")] == [0, 0, 1, 2, 2, 3]
     assert told.find("ship") is None
+    assert [stage.seq for stage in told.stages] == [1, 3, 4, 5]
 
 
 def test_a_boundary_of_an_attached_run_has_a_number_alone() -> None:
@@ -70,8 +71,10 @@ def test_a_boundary_of_an_attached_run_has_a_number_alone() -> None:
 
 
 def test_a_record_that_begins_with_no_boundary_is_damaged() -> None:
-    with pytest.raises(Damaged, match="holds no boundary"):
+    with pytest.raises(Damaged, match="holds no boundary") as damaged:
         history.read(say.RUN, [say.claimed()])
+
+    assert damaged.value.seq == 1
 
 
 def test_what_a_visit_did_and_spent_stands_with_its_boundary() -> None:
@@ -205,10 +208,14 @@ def test_nobody_goes_on_from_a_state_that_tells_of_what_was_undone() -> None:
 def test_a_run_that_goes_back_leaves_its_segment_and_keeps_what_failed_there() -> None:
     planned = e.ApprovalAsked(at=11, step=":1", id="ap-1", tool_version="1", digest="d1")
     before = [say.started(reserve=say.usd(3)), say.failed(), say.planned(step=":1"), planned, *did(":2")]
+    before += [say.started(step=":3", reserve=say.usd(2)), say.confirmed(step=":3")]
     state = say.run(*before, asked(), granted=say.usd(9))
 
     assert (state.status, state.steps, state.approvals, state.ledger.reserved) == ("ready", {}, {}, {})
-    assert [(marker.path, marker.outcome) for marker in state.finished] == [(say.PATH, "failed")]
+    assert [(one.path, one.outcome, bytes(one.output)) for one in state.finished] == [
+        (say.PATH, "failed", b'"no route"')
+    ]
+    assert (state.ledger.granted, state.ledger.spent) == (say.usd(9), say.usd(2))
     assert state.generation == 1
     assert state.rewind == asked()
 
@@ -254,3 +261,10 @@ def test_what_is_to_be_undone_is_read_back_from_its_bytes() -> None:
     undo = e.Undo(2, ":0", say.PATH, "charge", "refund", msgspec.Raw(b'"r"'), '["o"]')
 
     assert codec.decode(codec.encode(asked(0, undo))) == asked(0, undo)
+
+
+def test_each_time_it_goes_back_what_failed_while_undoing_becomes_another_effect() -> None:
+    tried = e.SegmentFailed(at=39, why="boom", attempt=2, retry_at=500)
+    state = say.run(tried, asked(), e.RunStopped(at=45, status="cancelled", code="x", why="y"), asked())
+
+    assert (state.generation, state.segment_attempt, state.retry_at) == (3, 0, None)

@@ -114,13 +114,21 @@ def test_a_segment_whose_condition_failed_is_retried_like_one_that_raised() -> N
     assert journal(state, m.Retry(at=99, by="ann"), NOW) == [e.Retried(at=NOW, by="ann")]
 
 
+def test_an_effect_that_could_not_be_undone_is_tried_again_like_a_segment() -> None:
+    state = say.run(e.RunStopped(at=60, status="blocked", code="not_undone", why="x"))
+
+    assert journal(state, m.Retry(at=99, by="ann"), NOW) == [e.Retried(at=NOW, by="ann")]
+
+
 @pytest.mark.parametrize("status", ["cancelled", "killed"])
 def test_a_run_that_was_stopped_on_purpose_is_not_retried(status: str) -> None:
     assert status in refusal(say.run(stopped(status)), m.Retry(at=99, by="ann"))
 
 
 def test_a_running_run_is_not_retried() -> None:
-    assert "running" in refusal(say.run(), m.Retry(at=99, by="ann"))
+    said = refusal(say.run(), m.Retry(at=99, by="ann"))
+
+    assert said == "the run is running, only a failed segment is entered again"
 
 
 # ---------------------------------------------------------------- approvals

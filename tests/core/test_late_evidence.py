@@ -174,8 +174,8 @@ def test_a_contradiction_in_a_run_that_ended_is_written_down_and_the_run_stays_e
 # ---------------------------------------------------------------- what comes after the segment ended
 
 
-def ended_segment(outcome: str) -> RunState:
-    marker = e.Marker(say.PATH, outcome, "d", say.NULL)
+def ended_segment(outcome: str, key: str = "") -> RunState:
+    marker = e.Marker(say.PATH, outcome, "d", say.NULL, key)
     boundary = say.boundary(visit=1, segment="mail", finished_segment="pay", finished=(marker,))
     return say.run(e.Checkpointed(at=50, boundary=boundary), say.started(60))
 
@@ -187,6 +187,19 @@ def test_evidence_of_success_for_a_failed_effect_of_the_segment_before_blocks_th
 
     assert (against.step, against.tool) == ("", "charge")
     assert (say.effect(state).outcome, say.effect(state).contradicted) == ("started", False)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said", "is_it"), [("k1", "k1", True), ("", "k1", True), ("k1", "", True), ("k1", "k2", False)]
+)
+def test_where_a_record_or_a_message_of_before_has_no_key_the_path_says_which_effect_it_was(
+    recorded: str,
+    said: str,
+    is_it: bool,  # noqa: FBT001
+) -> None:
+    message = msgspec.structs.replace(evidence("returned"), key=said)
+
+    assert (settle(ended_segment("failed", recorded), message)[0] is e.Contradicted) is is_it
 
 
 def test_a_late_contradiction_in_a_run_that_ended_leaves_it_ended() -> None:

@@ -49,6 +49,9 @@ def test_another_version_that_is_declared_compatible_may_go_on() -> None:
     found = compare(MADE_WITH, today(version="2", fingerprint="f2"), FRIENDLY)
 
     assert (found.blocks, found.verdict) == ((), "declared")
+    assert compare(MADE_WITH, today(version="2", policy=""), FRIENDLY).warns == (
+        "version '2' is declared compatible with '1'", "the policy was policy-1, is now none",
+    )  # fmt: skip
 
 
 def test_another_version_with_a_migration_is_migrated_at_a_boundary_and_nowhere_else() -> None:
@@ -102,6 +105,17 @@ def test_a_changed_fingerprint_warns_and_never_decides(changes: dict[str, Any], 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"segments": {"triage": "s0", "pay": "s2"}}, "the code of segment 'pay' changed"),
+        ({"states": {"triage": "y0", "pay": "y2"}}, "the type of the state of segment 'pay' changed"),
+    ],
+)
+def test_where_a_part_tells_what_changed_the_whole_says_no_more(changes: dict[str, Any], said: str) -> None:
+    assert compare(MADE_WITH, today(fingerprint="f2", **changes)).warns == (said,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
         ({"tools": {"charge": ("2", "t1")}}, "tool 'charge' was version '1', is now '2'"),
         ({"tools": {}}, "tool 'charge' is no longer listed"),
         ({"prompts": {"triage": ("2", "p1")}}, "prompt 'triage' was version '1', is now '2'"),
@@ -135,7 +149,8 @@ def test_inside_a_half_done_segment_its_changed_code_stops_and_no_other_segment_
     inside = compare(MADE_WITH, code, segment="pay", inside=True)
     declared = compare(MADE_WITH, msgspec.structs.replace(code, version="2"), FRIENDLY, segment="pay", inside=True)
 
-    assert inside.verdict == "changed"
+    assert (inside.verdict, inside.warns) == ("changed", ())
+    assert compare(MADE_WITH, msgspec.structs.replace(code, fingerprint="f2"), segment="pay", inside=True) == inside
     assert inside.changed == ("the code of segment 'pay' changed while the run is inside it",)
     assert verdict(MADE_WITH, code, segment="pay") == "warns"
     assert verdict(MADE_WITH, code, segment="triage", inside=True) == "warns"
@@ -164,6 +179,7 @@ def test_what_an_older_manifest_does_not_tell_cannot_differ() -> None:
 def test_the_difference_is_told_part_by_part() -> None:
     """Requirement 57. A visible error shows both sides."""
     now = today(version="2", tools={"mail": ("1", "m")}, models={"triage": "model-2"})
+    other = Manifest("shop", "1", "f2", MADE_WITH.tools, {}, {"triage": "s0"}, {}, MADE_WITH.models, "policy-2")
 
     assert differences(MADE_WITH, MADE_WITH) == []
     assert differences(MADE_WITH, now) == [
@@ -171,6 +187,15 @@ def test_the_difference_is_told_part_by_part() -> None:
         ("tool charge", "1 (t1)", ""),
         ("tool mail", "", "1 (m)"),
         ("model triage", "model-1", "model-2"),
+    ]
+    assert differences(MADE_WITH, other) == [
+        ("workflow", "desk", "shop"),
+        ("code", "f1", "f2"),
+        ("policy", "policy-1", "policy-2"),
+        ("prompt triage", "1 (p1)", ""),
+        ("segment pay", "s1", ""),
+        ("state of pay", "y1", ""),
+        ("state of triage", "y0", ""),
     ]
 
 

@@ -29,8 +29,9 @@ def test_nothing_that_holds_is_the_default_denial() -> None:
     """Requirement 71. A capability that no rule names is not allowed, whatever it is."""
     said = verdict()
 
-    assert (said.answer, said.explicit, said.rule, said.waits) == ("deny", False, "", True)
-    assert said.why == "no rule allows it"
+    assert said == Verdict("deny", "", "no rule allows it", "1+ab", explicit=False)
+    assert said.waits
+    assert combine((), lambda _: True).policy == ""
 
 
 @pytest.mark.parametrize("order", list(permutations(ANSWERS)))
@@ -49,6 +50,11 @@ def test_a_verdict_names_its_rule_its_reason_and_its_policy() -> None:
 
     assert said == Verdict("ask", "large", "over 50 EUR", "1+ab", expires_ms=60_000)
     assert not said.waits
+
+
+@pytest.mark.parametrize("answer", ["allow", "deny"])
+def test_also_what_is_allowed_or_denied_says_why_and_by_which_policy(answer: Answer) -> None:
+    assert verdict(rule(answer, "it", why="so it is")) == Verdict(answer, "it", "so it is", "1+ab")
 
 
 def test_of_several_rules_that_ask_the_first_is_named_and_the_shortest_expiry_holds() -> None:
@@ -72,8 +78,8 @@ def test_a_rule_that_cannot_be_answered_denies_by_default_whatever_the_others_sa
     """Requirement 71. A missing amount is no small amount."""
     for rules in permutations((rule(answer, "unsure", when="x"), rule("allow"), rule("ask"))):
         said = verdict(*rules, holds="there is no cents")
-        assert (said.answer, said.explicit) == ("deny", False)
-        assert said.why == "rule 'unsure' cannot be answered: there is no cents"
+        why = "rule 'unsure' cannot be answered: there is no cents"
+        assert said == Verdict("deny", "", why, "1+ab", explicit=False)
 
 
 def test_a_rule_that_denies_is_an_answer_also_where_another_cannot_be_answered() -> None:

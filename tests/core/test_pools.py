@@ -192,13 +192,13 @@ def test_a_ceiling_lowers_what_was_granted_and_never_raises_it() -> None:
 def test_a_revoked_scope_is_gone_wherever_it_came_from_until_it_is_granted_anew() -> None:
     """Requirement 49."""
     state, start = say.run(), Granted("bot", ("a", "b"))
-    state.apply(e.Widened(at=1, by="ann", scopes=("c",)))
+    state.apply(e.Widened(at=1, by="ann", scopes=("c", "d")))
 
     state.apply(Narrowed(at=2, by="ann", scopes=("a", "c")))
     narrowed = state.held(start).scopes
     state.apply(e.Widened(at=3, by="ann", scopes=("c",)))
 
-    assert (narrowed, state.held(start).scopes) == (("b",), ("b", "c"))
+    assert (narrowed, state.held(start).scopes) == (("b", "d"), ("b", "c", "d"))
 
 
 def test_what_was_overspent_adds_up_and_survives_a_boundary() -> None:
@@ -250,6 +250,10 @@ def test_a_ceiling_that_is_lifted_lets_go_what_it_held_and_no_other_does() -> No
     rows = {("total", 3, "usd"): Decimal(2), ("total", 3, "calls"): Decimal(1), ("total", EVER, "calls"): Decimal(1)}
     assert books.held == {("run", ":0"): rows}
     assert ("total", "ever", "usd") not in books.ceilings
+
+    books.set("total", "day", {"calls": None})
+
+    assert books.held == {("run", ":0"): {row: rows[row] for row in rows if row != ("total", 3, "calls")}}
 
 
 def test_reserving_again_books_what_the_step_held_and_a_day_is_that_of_the_start() -> None:

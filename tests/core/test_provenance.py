@@ -81,3 +81,16 @@ def test_what_was_heard_in_a_segment_that_is_left_half_done_by_going_back_is_sti
     state.apply(e.RewindAsked(at=9, to=0, by="ann", boundary=say.boundary()))
 
     assert heard(state) == ("look", "model")
+
+
+def test_an_answer_counts_also_behind_a_step_that_says_nothing() -> None:
+    chance = e.ValueRecorded(at=9, step=":0", kind="random", value=msgspec.Raw(b"0.5"))
+
+    assert heard(say.run(chance, looked(":1"))) == ("look",)
+
+
+def test_a_child_that_was_started_in_an_earlier_segment_is_heard_without_its_name() -> None:
+    ended = e.ChildEnded(at=9, child="c1", status="done", result=say.NULL)
+    state = say.run(ended, e.ChildAwaited(at=9, step=":0", child="c1"), children={"c1": "running"})
+
+    assert heard(state) == ("child:",)

@@ -102,6 +102,22 @@ def test_no_line_holds_anything_that_cannot_be_seen(text: str) -> None:
         assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (b"1", ["value = 1"]),
+        (b'"a\\nb"', ["value =", "  | a", "  | b"]),
+        (b'{"x":false,"y":true}', ["x = false", "y = true"]),
+        (b'{"x":NaN,"y":-Infinity}', ["x = NaN", "y = -Infinity"]),
+        (b'{"a":{"odd name":{"b":1}}}', ['a["odd name"].b = 1']),
+        (b'{"x":"a\\"b\\\\c"}', ['x = "a\\"b\\\\c"']),
+        (b'{"x":"  a  \\nX"}', ["x =", "  |   a⟨U+0020⟩⟨U+0020⟩", "  | X"]),
+    ],
+)
+def test_a_leaf_is_shown_as_what_it_is_wherever_it_stands(data: bytes, shown: list[str]) -> None:
+    assert rendered(data) == shown
+
+
 def test_bytes_that_are_no_json_are_shown_as_they_are() -> None:
     assert rendered(b'{"a":\n\xff\x1b') == ['no JSON: {"a":', "no JSON: \\xff⟨U+001B⟩"]
 
@@ -112,3 +128,12 @@ def test_words_that_may_be_taken_for_others_are_noted() -> None:
     ]
     assert look_alikes('{"to":"\uff50ay"}'.encode()) == ["\uff50ay stands for pay"]
     assert look_alikes('{"to":"größe Привет 名前"}'.encode()) == []
+
+
+@pytest.mark.parametrize("data", [b"\xff p\xd0\xb0y", b"[" * 100_000 + b'"p\xd0\xb0y"', '{"to":"p\u0430y"'.encode()])
+def test_words_are_looked_at_also_where_the_bytes_are_no_json_that_anybody_can_follow(data: bytes) -> None:
+    assert look_alikes(data) == ["p\u0430y mixes scripts: Latin U+0070, Cyrillic U+0430"]
+
+
+def test_a_letter_that_has_no_name_is_taken_for_no_other() -> None:
+    assert look_alikes('"\U00017000\u0430"'.encode()) == []

@@ -49,14 +49,14 @@ def test_a_checkpoint_leaves_the_segment_behind_and_keeps_what_lasts() -> None:
         visit=1, segment="mail", state=msgspec.Raw(b'"s"'), finished_segment="pay", finished=(marker,),
         visits={"pay": 1},
         granted=say.usd(5), spent=say.usd(1), signals=(SIGNAL,), children={"c1": "running"}, cancel=("ann", "x"),
-        epoch=1, owner="worker-1",
+        epoch=1, owner="worker-1", finished_root="r" * 64,
     )  # fmt: skip
 
     state = say.run(say.started(), say.confirmed(), ASKED, e.Checkpointed(at=30, boundary=next_boundary))
 
     assert (state.visit, state.segment, bytes(state.state)) == (1, "mail", b'"s"')
     assert (state.steps, state.approvals) == ({}, {})
-    assert (state.finished_segment, state.finished) == ("pay", (marker,))
+    assert (state.finished_segment, state.finished, state.finished_root) == ("pay", (marker,), "r" * 64)
     assert (state.ledger.granted, state.ledger.spent, state.ledger.reserved) == (say.usd(5), say.usd(1), {})
     assert (state.signals, state.children, state.cancel) == ([SIGNAL], {"c1": "running"}, ("ann", "x"))
     assert (state.epoch, state.owner, state.status) == (1, "worker-1", "running")
@@ -339,3 +339,35 @@ def test_an_approval_that_was_used_lets_no_further_attempt_start_after_an_import
     assert (say.effect(before).approval, say.effect(after).approval) == ("ap-1", None)
     assert after.approvals["ap-1"].verdict == "used"
     assert after.generation == before.generation + 1, "else the next question would have the id of the one used"
+
+    after.apply(imported)
+
+    assert after.generation == before.generation + 2, "it may be taken in from one store after the other"
+
+
+def test_an_import_keeps_what_was_denied_and_the_approval_of_what_is_still_to_be_settled() -> None:
+    """Requirement 49."""
+    asked = [e.ApprovalAsked(at=5, step=f":{n}", id=f"ap-{n}", tool_version="1", digest="d1") for n in range(3)]
+    answers = [e.ApprovalAnswered(at=6, id=f"ap-{n}", approved=n != 1, by="ann") for n in range(3)]
+    imported = e.RunStopped(at=90, status="blocked", code=IMPORTED, why="from another store")
+
+    state = say.run(*asked, *answers, say.started(approval="ap-0"), say.lost(), imported)
+
+    assert {id_: approval.verdict for id_, approval in state.approvals.items()} == {"ap-0": "used", "ap-1": "denied"}
+    assert (say.effect(state).outcome, say.effect(state).approval) == ("unknown", "ap-0")
+
+
+def test_a_run_is_taken_for_imported_until_its_next_boundary() -> None:
+    imported = e.RunStopped(at=90, status="blocked", code=IMPORTED, why="from another store", manifest="m2")
+    state = say.run(imported)
+    assert (state.imported, state.refused_digest) == (True, "m2")
+
+    state.apply(e.Checkpointed(at=95, boundary=say.boundary(visit=1)))
+
+    assert (state.imported, state.refused_digest) == (False, "")
+
+
+def test_an_answer_was_given_when_it_says_and_else_when_it_was_recorded() -> None:
+    told = [e.ApprovalAnswered(at=9, id="ap-1", approved=True, by="ann", said_at=said_at) for said_at in (5, 0)]
+
+    assert [say.run(ASKED, one).approvals["ap-1"].said_at for one in told] == [5, 9]

@@ -3,12 +3,14 @@
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from faults.__main__ import BEGIN, END, main
+from faults.noted import NOTES, unacknowledged
 from faults.running import Theatre, run, schedule, theatre
 from faults.scenarios import FAULTS
 from faults.scoreboard import WITH_A_PERSON, Fault, Row, as_markdown, as_text, complaints, total
@@ -49,7 +51,10 @@ def test_the_page_that_is_published_has_every_fault_and_none_of_them_lost() -> N
     rows = [line.split(" | ") for line in text("docs/reliability.md").splitlines() if re.match(r"\| \d+ \|", line)]
     verdicts = {int(row[0].strip("| ")): row[2] for row in rows}
 
+    tries, points = ({int(row[0].strip("| ")): int(row[place]) for row in rows} for place in (3, 4))
+
     assert set(verdicts) == OF_ONE_MACHINE
+    assert [fault.number for fault in FAULTS if points[fault.number] < fault.least * tries[fault.number]] == []
     assert {number for number, verdict in verdicts.items() if verdict == "survived with a person"} <= WITH_A_PERSON
     assert set(verdicts.values()) <= {"survived", "survived with a person"}
 
@@ -127,6 +132,48 @@ def test_a_fault_that_never_came_is_no_verdict() -> None:
 
     assert row.verdict == "not run"
     assert "never came" in complaints([row])[0]
+
+
+def test_a_fault_that_came_too_seldom_was_not_survived() -> None:
+    row = Row(replace(planted(careless), least=0.5))
+    for seed in range(8):
+        row.add(seed, Try(points=seed < 3))
+
+    assert (row.verdict, row.least) == ("not run", 4)
+    assert complaints([row]) == ["fault 5 was not run: in 8 tries it came 3 times, and not 4"]
+
+    row.add(8, Try(points=1))
+
+    assert row.verdict == "survived"
+
+
+def test_a_fault_that_runs_out_of_time_again_and_again_fails_though_it_held() -> None:
+    row = Row(planted(careless), again=2)
+    for seed in range(39):
+        row.add(seed, Try(points=1))
+
+    assert row.verdict == "survived"
+    assert "fault 5: 2 of 39 tries ran out of time and held again, and 1 may" in complaints([row])[0]
+
+    row.add(39, Try(points=1))
+
+    assert complaints([row]) == []
+
+
+def test_a_request_that_left_before_its_record_was_acknowledged_is_seen(stages: Theatre) -> None:
+    stage = Stage(stages.folder / "noted", stages.world, stages.zygote, 3)
+    stage.work("one", "charge", mode="note")
+    sent = stage.outside.requests()
+
+    (stage.folder / NOTES).rename(stage.folder / "moved")
+
+    assert [one.attempt for one in sent] == [1]
+    assert unacknowledged(stage.folder, sent) == [f"{sent[0].key} 1"]
+
+    (stage.folder / "moved").rename(stage.folder / NOTES)
+
+    assert unacknowledged(stage.folder, sent) == []
+    assert unacknowledged(stage.folder, [sent[0]._replace(attempt=2)]) == [f"{sent[0].key} 2"]
 
 
 def test_a_try_that_only_ran_out_of_time_is_made_once_more_and_said(capsys: pytest.CaptureFixture[str]) -> None:

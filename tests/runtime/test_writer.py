@@ -60,6 +60,10 @@ async def test_a_commit_that_is_made_at_once_is_made_before_the_loop_turns() -> 
     future = writer.durable(append(b"1"), alone=True)
 
     assert (future.done(), len(disk.batches), writer.turn, writer.commits) == (True, 1, 1, 1)
+
+    await writer.durable(append(b"2"), alone=True)
+
+    assert (writer.turn, writer.commits) == (2, 2)
     await writer.close()
 
 

@@ -47,6 +47,18 @@ async def charge_and_tell(call: mp.Call, order: str) -> str:
     return "receipt"
 
 
+@mp.tool(effect="read")
+async def look_and_charge(call: mp.Call, order: str) -> int:
+    book(call).write("charge", order=order, cents=1)  # what it changes stands under another tool's name
+    return 500
+
+
+@mp.tool(effect="read")
+async def look_and_tell(call: mp.Call, order: str) -> int:
+    book(call).write("audit", order=order)
+    return 500
+
+
 @mp.tool(effect="absolute")
 async def publish_unconditionally(call: mp.Call, page: str) -> str:
     book(call).write("publish_unconditionally", call.key, page=page)
@@ -123,6 +135,16 @@ async def trusts_the_provider(run: mp.Run, order: str) -> str:
 @mp.workflow(version="1", tools=[charge_and_tell])
 async def tells_beside(run: mp.Run, order: str) -> str:
     return await charge_and_tell(order)
+
+
+@mp.workflow(version="1", tools=[look_and_charge, charge])
+async def reads_under_another_name(run: mp.Run, order: str) -> str:
+    return await charge(order, await look_and_charge(order))
+
+
+@mp.workflow(version="1", tools=[look_and_tell])
+async def reads_and_tells(run: mp.Run, order: str) -> int:
+    return await look_and_tell(order)
 
 
 @mp.workflow(version="1", tools=[publish_unconditionally])

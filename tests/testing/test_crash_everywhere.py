@@ -152,6 +152,8 @@ def test_a_charge_that_is_declared_a_read_is_named(books: Books) -> None:
         (careless.makes_its_own_key, "repeated", "given another key, or none, the second time"),
         (careless.trusts_the_provider, "repeated", "the provider applied the same key twice"),
         (careless.tells_beside, "repeated", "It is no tool of this workflow"),
+        (careless.reads_and_tells, "repeated", "a tool that is declared a read and changes something"),
+        (careless.reads_under_another_name, "repeated", "more was applied under the name of charge than it was called"),
         (careless.publishes_unconditionally, "repeated", "Send a precondition that only the first can meet"),
         (careless.looks_in_the_wrong_place, "repeated", "its reconciler did not find what had been sent"),
         (careless.believes_too_much, "missing", "The reconciler of ship_believed said that it had happened"),
@@ -191,7 +193,7 @@ def test_a_segment_that_writes_by_itself_is_found_already_undisturbed(tmp_path: 
 
     assert [broken.point for broken in report.broken if broken.rule == "unrecorded"] == ["undisturbed"]
     assert any(broken.point == "after effect started writes/charge#1" for broken in report.broken), report
-    assert "code between steps runs again after a crash" in whys(report, "repeated")
+    assert "made again after a crash: code between steps" in whys(report, "repeated")
 
 
 def test_what_only_the_process_remembered_shows_in_the_result(books: Books) -> None:

@@ -13,7 +13,7 @@ from milepost.core import codec
 from milepost.core import entries as e
 from milepost.stores.api import Append, Head, Operation
 from milepost.testing import NoSuchPoint, crash_at
-from milepost.testing.crashing.points import TIMES_MOST, Fuse, Labels, find
+from milepost.testing.crashing.points import TIMES_MOST, Fuse, Labels, calls, find
 from milepost.testing.crashing.tooling import instrument
 from tests.testing import careless
 from tests.testing.books import Books
@@ -64,6 +64,12 @@ def test_a_part_of_a_name_is_enough_where_only_one_has_it() -> None:
     assert find("before claimed", points) == "before claimed"
     with pytest.raises(NoSuchPoint, match="before claimed\n  after claimed"):
         find("claimed", points)
+
+
+def test_calls_are_counted_however_many_points_each_of_them_passes() -> None:
+    points = ["before claimed", 'charge#1: before book(call).once("a: b")', "charge#1: returned", "charge#2: raised E"]
+
+    assert calls(points) == {"charge": 2}
 
 
 # ---------------------------------------------------------------- names

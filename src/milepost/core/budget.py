@@ -63,7 +63,7 @@ class Ledger:
         for unit, ceiling in ceilings.items():
             self.granted[unit] = min(self.granted.get(unit, NOTHING), ceiling)
 
-    def reserve(self, step: str, cost: Amounts, at: int = 0) -> None:
+    def reserve(self, step: str, cost: Amounts, at: int) -> None:
         """Hold the cost for a step. Holding again for the same step replaces, it does not add."""
         if cost:
             self.reserved[step] = cost

@@ -133,7 +133,7 @@ def compare(
     if inside and not covered and segment is not None and _differ(recorded.segments, today.segments, segment):
         held = (f"the code of segment {segment!r} changed while the run is inside it",)
     warns.extend(_changed_code(recorded, today, but=segment if held else None))
-    return Compatibility(tuple(blocks), tuple(warns), held, () if blocks else migrates, declared)
+    return Compatibility(tuple(blocks), tuple(warns), held, migrates, declared)
 
 
 def differences(recorded: Manifest, today: Manifest) -> list[tuple[str, str, str]]:

@@ -115,7 +115,7 @@ def _hides(letter: str) -> bool:
     code, category = ord(letter), unicodedata.category(letter)
     return (
         category in _HIDDEN
-        or (category == "Zs" and letter != " ")
+        or category == "Zs"
         or code in _BLANK
         or any(code in block for block in _SELECTORS)
         or letter in {_OPEN, _CLOSE}

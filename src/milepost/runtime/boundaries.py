@@ -32,7 +32,7 @@ from milepost.errors import (
 from milepost.runtime import checkpoints, compatibility, effects, starting, waits
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
-from milepost.runtime.session import LINGER_MS, Session, Unloading
+from milepost.runtime.session import Session, Unloading
 from milepost.stores.api import Append, Head, Lift, Post, Status
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ async def settled(session: Session) -> bool:
         if not open_:
             return True
         due, now = session.due(), session.engine.clock.now()
-        if due is None or due - now > LINGER_MS or session.closing:
+        if due is None or due - now > session.engine.linger_ms or session.closing:
             return False
         await asyncio.sleep(max(0, due - now) / 1000 + 0.001)
 

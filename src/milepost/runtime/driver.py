@@ -26,7 +26,7 @@ from milepost.core.inbox import journal
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
 from milepost.runtime import approvals, boundaries, compatibility, rewinding, ruling, words
-from milepost.runtime.session import LINGER_MS, Session
+from milepost.runtime.session import Session
 from milepost.stores.api import Claim, Status
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ async def linger(session: Session, resting: Rest | Release) -> bool:
     """Wait in place for something that is due within a moment; return whether to look again."""
     until = getattr(resting, "until", None)
     now = session.engine.clock.now()
-    if until is None or until - now > LINGER_MS or session.draining:
+    if until is None or until - now > session.engine.linger_ms or session.draining:
         return False
     await asyncio.sleep(max(0, until - now) / 1000 + 0.001)
     return True

@@ -53,6 +53,7 @@ T = TypeVar("T")
 log = logging.getLogger("milepost")
 EMIT_EVERY_S = 0.05
 DEFAULT_TIMEOUT_MS = 60_000
+LINGER_MS = 1_000
 TEXT_CHARS = 64_000  # no more of a text is looked at: what is kept of it is far less
 
 
@@ -88,6 +89,7 @@ class Engine:
         self.redactor = Redactor()
         self._provider = secrets
         self.lease_ms = lease_ms
+        self.linger_ms = LINGER_MS  # what is due so soon is waited for in place
         self.lease_until = 0
         self.lapses = 0
         self.deadlines = Deadlines()

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from milepost.runtime.engine import Engine
     from milepost.stores.api import Head
 
-LINGER_MS = 1_000
 TURNS = 8
 MERGEABLE = frozenset({"boundary", "chunks", "tried"})
 BY_REFERENCE_BYTES = 256 * 1024
@@ -361,7 +360,7 @@ class Session:
             return
         due = self.due()
         now = self.engine.clock.now()
-        if due is not None and due - now <= LINGER_MS and not self.closing:
+        if due is not None and due - now <= self.engine.linger_ms and not self.closing:
             if self._timer is not None:
                 self._timer.cancel()  # it may stand for something later than what is due first now
             self._timer = asyncio.get_running_loop().call_later(max(0, due - now) / 1000 + 0.001, self._ring)

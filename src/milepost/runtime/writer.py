@@ -207,8 +207,6 @@ class Writer:
         self.commits += 1
         for (_, future, refused), answer in zip(batch, answers, strict=True):
             if future is not None:
-                if future.done():
-                    continue  # its caller was cancelled; the caller looks at what is written
                 if isinstance(answer, Exception):
                     future.set_exception(answer)
                 else:

@@ -173,6 +173,12 @@ class NoSuchPoint(MilepostError):
         self.points = tuple(points)
 
 
+def calls(points: Sequence[str]) -> Counter[str]:
+    """Count the calls of each tool, by the points that they passed."""
+    made = {point.partition(": ")[0] for point in points if ": " in point}
+    return Counter(call.rpartition("#")[0] for call in made)
+
+
 def find(asked: str, points: Sequence[str]) -> str:
     """Return the point of this name, or the one whose name has it as a part. Raises NoSuchPoint."""
     if asked in points:

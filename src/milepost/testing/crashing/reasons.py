@@ -19,20 +19,27 @@ RECORD_IT = (
     "then: take time, chance and ids from run.now(), run.random() and run.uuid(); read anything else through a tool."
 )
 
+BESIDE = (
+    "What acts beside the recorded effects is made again after a crash: code between steps, a tool that is declared a "
+    "read and changes something, a second effect in another tool. Make it a tool of its own, and declare what it is."
+)
+
 
 def repeated(tool: Tool[..., Any] | None, lines: Sequence[Applied], seen: Seen) -> str:
     """Say why an effect was applied more often than it should have been."""
     if tool is None:
-        return (
-            "It is no tool of this workflow, so nothing is recorded of it, and code between steps runs again after a "
-            "crash. Make it a tool, or a part of one."
-        )
+        return f"It is no tool of this workflow, so nothing is recorded of it. {BESIDE}"
     if {"not_sent", "rejected"} & _failed_as(tool, seen):
         return (
             f"{tool.name} said mp.NotSent or mp.Rejected of an attempt that had been applied, so it was made again. "
             "Say so only of what certainly did nothing; let any other error pass, and the outcome is unknown."
         )
     return f"{tool.name} is declared effect={tool.effect!r}, {_broken_promise(tool, lines, seen)}"
+
+
+def borrowed(name: str) -> str:
+    """Say why an effect was applied more often than it should have been that others than its tool apply."""
+    return f"Undisturbed, more was applied under the name of {name} than it was called. {BESIDE}"
 
 
 def _failed_as(tool: Tool[..., Any], seen: Seen) -> set[str]:

@@ -22,6 +22,7 @@ import msgspec
 
 from milepost.testing.crashing import reasons
 from milepost.testing.crashing.lives import PATIENCE_S, Life
+from milepost.testing.crashing.points import calls
 from milepost.testing.crashing.report import UNDISTURBED, Broken
 from milepost.testing.crashing.seen import Identity, Seen, look, settle
 from milepost.testing.crashing.worker import Ended, How, Outsides, Place, Setting
@@ -122,6 +123,7 @@ class Reference:
     counts: Counter[Identity] = field(default_factory=Counter)
     coarse: set[str] = field(default_factory=set)
     loose: set[str] = field(default_factory=set)
+    borrowed: set[str] = field(default_factory=set)
     unseen: set[str] = field(default_factory=set)
     plain: bool = False
     comparable: bool = True
@@ -265,7 +267,8 @@ class Trial:
             if got > expected and name not in self.repeats:
                 lines = seen.lines_of(identity, reference.coarse)
                 what = f"{shown} was applied {_times(got)} instead of {_times(expected)}."
-                yield "repeated", what, reasons.repeated(tool, lines, seen)
+                lent = name in reference.borrowed
+                yield "repeated", what, reasons.borrowed(name) if lent else reasons.repeated(tool, lines, seen)
             elif got < expected and seen.ended.how == reference.seen.ended.how:
                 what = f"{shown} was applied {_times(got)} instead of {_times(expected)}."
                 yield "missing", what, reasons.missing(tool, name, seen)
@@ -313,6 +316,8 @@ def measure(trial: Trial, one: Try, other: Try) -> Reference:
     confirmed = Counter(view.tool for view in first.effects if view.outcome == "confirmed" and view.by != "once")
     applied = Counter(line.tool for line in first.lines)
     unrecorded = {violation.path for violation in first.violations if violation.rule == "unrecorded"}
+    called = calls(first.ended.points)
+    made.borrowed = {tool for tool in applied if tool in trial.tools and applied[tool] > called[tool]}
     made.unseen = {tool for tool in confirmed if not applied[tool]}
     # What comes without a key and with other content than its arguments cannot be told apart; it can be counted.
     made.loose = {tool for tool in unrecorded if confirmed[tool] and confirmed[tool] == applied[tool]}

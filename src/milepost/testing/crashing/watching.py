@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from milepost.app import App
 from milepost.errors import MilepostError
-from milepost.runtime import boundaries, driver, session
+from milepost.runtime.engine import Engine
 from milepost.stores.api import Append, Claim, Create, Deliver, Operation, Query, Store
 from milepost.testing.crashing.points import Fuse, Labels
 
@@ -140,7 +141,15 @@ class WatchedStore:
         self._leaps.follow(operations, answers)
 
 
-def rest_at_once() -> None:
-    """Let a run rest also for what is due within a moment, in this process: only a run that rests can leap."""
-    for module in (session, driver, boundaries):
-        module.LINGER_MS = -1  # type: ignore[attr-defined]  # each has imported it by name
+class WatchedApp(App):
+    """An app whose store is watched, and whose runs rest also for what is due within a moment: only these can leap."""
+
+    def __init__(self, store: str, fuse: Fuse, leaps: Leaps, **options: Any) -> None:
+        super().__init__(store, **options)
+        self._fuse = fuse
+        self._leaps = leaps
+
+    def _engine_over(self, store: Store, *, drives: bool) -> Engine:
+        engine = super()._engine_over(WatchedStore(store, self._fuse, self._leaps), drives=drives)
+        engine.linger_ms = -1
+        return engine

@@ -19,8 +19,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from milepost import app as app_module
-from milepost.app import App, open_store
+from milepost.app import App
 from milepost.core.authority import Authority
 from milepost.definitions.tools import Cost, Tool
 from milepost.definitions.workflows import Workflow
@@ -28,7 +27,7 @@ from milepost.errors import MilepostError, RunBlocked, RunEnded, UnknownApproval
 from milepost.testing.check import Applied
 from milepost.testing.crashing import tooling
 from milepost.testing.crashing.points import Fuse
-from milepost.testing.crashing.watching import Leaps, WatchedStore, rest_at_once
+from milepost.testing.crashing.watching import Leaps, WatchedApp
 from milepost.testing.world import Account
 
 KEY = "crash"
@@ -127,24 +126,18 @@ def live(setting: Setting, place: Place, fuse: Fuse, about: str, leap: Leap) -> 
     the next life, as it is in a process that was started again.
     """
     random.seed(f"{setting.seed} {about}")
-    rest_at_once()
     tooling.instrument(setting.tools.values(), fuse, type(place.outside).__module__)
     watch = Leaps(place.clock.clock.now, leap.advance, leap.most)
-
-    def watched(url: str, *, create: bool = False, encryption: Path | None = None) -> Any:
-        return WatchedStore(open_store(url, create=create, encryption=encryption), fuse, watch)
-
-    app_module.open_store = watched
     try:
-        ended = asyncio.run(_drive(setting, place, watch))
+        ended = asyncio.run(_drive(setting, place, fuse, watch))
     except Exception:  # noqa: BLE001  whatever stopped it is what this life came to
         ended = Ended("broke", why=traceback.format_exc(limit=-6))
     sys.settrace(None)
     return msgspec.structs.replace(ended, points=tuple(fuse.points))
 
 
-async def _drive(setting: Setting, place: Place, watch: Leaps) -> Ended:
-    async with _app(setting, place) as app:
+async def _drive(setting: Setting, place: Place, fuse: Fuse, watch: Leaps) -> Ended:
+    async with _app(setting, place, fuse, watch) as app:
         handle = await app.start(
             setting.workflow, setting.input, key=KEY, authority=setting.acts_for, budget=setting.budget
         )
@@ -203,7 +196,7 @@ async def _waits_for(app: App, run_id: str) -> str:
     return "; ".join(parts)
 
 
-def _app(setting: Setting, place: Place) -> App:
+def _app(setting: Setting, place: Place, fuse: Fuse, watch: Leaps) -> App:
     outside = place.outside
 
     @asynccontextmanager
@@ -211,8 +204,10 @@ def _app(setting: Setting, place: Place) -> App:
         yield outside
 
     own = setting.resources(outside) if setting.resources is not None else {}
-    return App(
+    return WatchedApp(
         place.url,
+        fuse,
+        watch,
         workflows=(setting.workflow, *setting.also),
         resources={type(outside): partial(itself), **own},
         secrets=setting.secrets,

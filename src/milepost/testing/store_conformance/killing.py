@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from milepost.errors import EpochLost, UnknownRun
-from milepost.stores.api import Create, EffectRow, Killed, NewRun
+from milepost.stores.api import Append, Create, EffectRow, Head, Killed, NewRun, Once, OnceSettled
+from milepost.stores.waits import Awaited, once_scope
 from milepost.testing.store_conformance.subject import Subject, append, kill, proves, refused, status
+
+
+def parked(head: Head, scope: str) -> Append:
+    """Return the append that parks a run until a scope is free."""
+    return append(head, b"parked", status=status("parked"), release=(20, None), waits=(Awaited(scope),))
 
 
 def effect(step: str, outcome: str | None) -> EffectRow:
@@ -131,6 +137,46 @@ class Killing:
         assert killed.runs == ["b1"]
         assert await subject.messages("a1") == [b"told"]
         assert (await subject.store.run("a1")).status == "running"
+
+    @proves
+    async def test_identities_of_what_failed_are_free_and_who_waits_for_them_is_due(self, subject: Subject) -> None:
+        head, other = await subject.held("a1"), await subject.held("a2")
+        tried = [effect(":0", "failed"), effect(":1", "started")]
+        for step, value in ((":0", "o1"), (":1", "o2")):
+            await subject.done(append(head, b"started", once=Once("", "charge", value, step, "d1"), effects=tried))
+        await subject.done(parked(other, once_scope("", "charge", "o1")))
+
+        await subject.kill("a1")
+
+        assert await subject.store.once("", "charge", "o1") is None
+        kept = await subject.store.once("", "charge", "o2")
+        assert kept is not None
+        assert kept.run_id == "a1", "it may have happened"
+        assert (await subject.store.run("a2")).due == 99
+
+    @proves
+    async def test_a_killed_run_waits_for_nothing_any_more(self, subject: Subject) -> None:
+        head, other = await subject.held("a1"), await subject.held("a2")
+        await subject.done(append(head, b"started", once=Once("", "charge", "o1", ":0", "d1")))
+        await subject.done(parked(other, once_scope("", "charge", "o1")))
+        await subject.kill("a2")
+
+        await subject.done(append(head, b"failed", once_settled=[OnceSettled("", "charge", "o1", None, None, ":0")]))
+
+        assert (await subject.store.run("a2")).due is None
+
+    @proves
+    async def test_a_worker_that_holds_several_of_them_is_told_of_once_and_nobody_where_none_did(
+        self, subject: Subject
+    ) -> None:
+        await subject.held("a1")
+        await subject.held("b1", parent="a1")
+        await subject.held("b2", "worker-2", parent="a1")
+        await subject.create("b3", parent="a1")
+
+        killed = await subject.kill("a1")
+
+        assert sorted(killed.owners) == ["worker-1", "worker-2"]
 
     @proves
     async def test_killing_again_changes_nothing(self, subject: Subject) -> None:
