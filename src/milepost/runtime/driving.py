@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from milepost.errors import EpochLost, MilepostError, UnknownWorkflow
 from milepost.runtime import driver
-from milepost.runtime.session import LINGER_MS
 from milepost.runtime.worker import Worker, log
 from milepost.stores import marks
 
@@ -112,7 +111,7 @@ class Driving(Worker):
             raise UnknownWorkflow(row.workflow)
         if row.owner is None and row.due is not None and not self.engine.halted:
             near = row.due - self.engine.clock.now()
-            if 0 < near <= LINGER_MS:
+            if 0 < near <= self.engine.linger_ms:
                 await asyncio.sleep(near / 1000 + 0.001)
         may, owner_was = await self._may_take(row)
         if run_id in self.tasks:  # begun by another call meanwhile
