@@ -10,7 +10,7 @@ from mutation.changes import Mutant
 from mutation.parts import PACKAGE
 from tests.tidy.repository import text, tree
 
-# Raised once, when what had never been tried was tried. May be lowered, never raised: a new survivor is killed by a test.
+# Raised once, for what had never been tried. May be lowered, never raised: a new survivor is killed by a test.
 CEILING = 60
 
 
