@@ -19,7 +19,7 @@ from milepost.app import App
 from milepost.cli.opening import operator
 from milepost.core import entries as e
 from milepost.operations.recounting import recount
-from milepost.stores.api import WorkerRow
+from milepost.stores.fleet import WorkerRow
 
 ONE_CALL = ("charge", "ship", "publish", "deliver", "refund", "press", "mail")
 ALLOW = 'version = "1"\n[[rule]]\nname = "all"\nverdict = "allow"\n'

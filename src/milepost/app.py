@@ -6,9 +6,8 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -16,23 +15,23 @@ from typing import Any, Self, TypeVar, overload
 from milepost.core.approval import TTL_MS
 from milepost.core.authority import Authority
 from milepost.core.breaker import Breaker
-from milepost.core.budget import amounts
 from milepost.core.decide import Decision, decide, recover
 from milepost.core.duration import Duration, parse_ms
 from milepost.core.lease import LEASE_MS
-from milepost.deciding import Deciding, moment_of
+from milepost.deciding import Deciding, amounts_of, moment_of
+from milepost.definitions.queues import place
 from milepost.definitions.rules import PolicyFile
 from milepost.definitions.run import AttachedRun, Handle
 from milepost.definitions.secrets import from_environment
-from milepost.definitions.tools import Cost, Tool
+from milepost.definitions.tools import Cost, Tool, checked_reconciler
 from milepost.definitions.workflows import Workflow
 from milepost.errors import (
     InvalidDeclaration,
-    InvalidValue,
     StartConflict,
     TookTooLong,
     UnknownWorkflow,
 )
+from milepost.fleet import Fleet
 from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
 from milepost.operations.signatures import TrustedOperators
@@ -43,6 +42,7 @@ from milepost.runtime.clock import Clock
 from milepost.runtime.driving import Driving, Resting
 from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
+from milepost.runtime.watchdog import STILL_MS
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
 from milepost.stores.encryption import load as load_cipher
@@ -70,7 +70,7 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
     return SqliteStore(place, create=create, cipher=None if keys_at is None else load_cipher(keys_at))
 
 
-class App(Deciding):
+class App(Deciding, Fleet):
     """A store, and the workflows and tools that this program knows. Opens nothing until it is entered.
 
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
@@ -100,6 +100,7 @@ class App(Deciding):
         lease: Duration = f"{LEASE_MS}ms",
         breaker: Breaker | None = DEFAULT_BREAKER,
     ) -> None:
+        Fleet.__init__(self)
         self.store = store
         self.seal = None if seal is None else Path(seal)
         self.trust = None if trust is None else Path(trust)
@@ -129,9 +130,9 @@ class App(Deciding):
             names.add(workflow.name)
             _ = workflow.first, workflow.migration_paths()
             for tool in workflow.tools.values():
-                _check_tool(tool)
+                checked_reconciler(tool)
         for tool in self._tools:
-            _check_tool(tool)
+            checked_reconciler(tool)
 
     @property
     def workflows(self) -> Mapping[str, Workflow[Any, Any]]:
@@ -147,7 +148,8 @@ class App(Deciding):
 
     async def __aenter__(self) -> Self:
         await self._open(drives=True)
-        self._worker = Worker(self._need_engine())
+        self._worker = Worker(self._need_engine(), schedules=tuple(self._schedules.values()))
+        await self._worker.open()
         self._working = asyncio.get_running_loop().create_task(self._worker.run(), name="milepost-worker")
         return self
 
@@ -176,22 +178,33 @@ class App(Deciding):
         *,
         together: int,
         grace: Duration,
+        queues: Sequence[str] | None = None,
         supervised: Callable[[str], Callable[[], None]] | None = None,
+        observed: Callable[[Worker], AbstractAsyncContextManager[None]] | None = None,
+        still: Duration = f"{STILL_MS}ms",
     ) -> None:
         """Drive runs until `stop` is set, then drain: what `milepost worker` does. Raises StoreFailed.
 
+        `queues` are those that it takes runs from; else it serves all of them.
         `supervised` is told the worker's name; what it returns is called again and again while this process goes on.
+        `observed` is entered for as long as the worker runs and drains. A run that is not written to for as long as
+        `still` is said to sit still.
         """
-        await self._open(drives=True)
+        await self._open(drives=True, queues=None if queues is None else tuple(queues))
         try:
             engine = self._need_engine()
-            worker = Worker(engine, together=together, beat=supervised and supervised(engine.worker))
-            working = asyncio.get_running_loop().create_task(worker.run())
-            stopping = asyncio.get_running_loop().create_task(stop.wait())
-            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            await worker.drain(parse_ms(grace) / 1000)
-            await working
+            worker = Worker(
+                engine, together=together, beat=supervised and supervised(engine.worker),
+                schedules=tuple(self._schedules.values()), still_ms=parse_ms(still),
+            )  # fmt: skip
+            await worker.open()
+            async with nullcontext() if observed is None else observed(worker):
+                working = asyncio.get_running_loop().create_task(worker.run())
+                stopping = asyncio.get_running_loop().create_task(stop.wait())
+                await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+                await worker.drain(parse_ms(grace) / 1000)
+                await working
         finally:
             await self._close()
 
@@ -234,13 +247,14 @@ class App(Deciding):
             raise InvalidDeclaration("advance() is for an engine that schedules: open the app with app.driven()")
         return await self._driving.advance(run_id, segments=segments)
 
-    async def _open(self, *, drives: bool) -> None:
+    async def _open(self, *, drives: bool, queues: tuple[str, ...] | None = None) -> None:
         if self._engine is not None:
             why = "this app is open already: enter it once, or make a second App"
             raise InvalidDeclaration(why)
         store = open_store(self.store, create=self.seal is None, encryption=self.encryption)
         try:
             engine = self._engine_over(store, drives=drives)
+            engine.serving = self._serving(queues)
             if drives:
                 await self._compare_with_seal(engine.store)
             await engine.open(drives=drives)
@@ -366,6 +380,10 @@ class App(Deciding):
         budget: Cost | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        begins: Duration | datetime | None = None,
     ) -> Handle[R]: ...
     @overload
     async def start(
@@ -379,6 +397,10 @@ class App(Deciding):
         budget: Cost | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        begins: Duration | datetime | None = None,
     ) -> Handle[R]: ...
     async def start(
         self,
@@ -391,9 +413,15 @@ class App(Deciding):
         budget: Cost | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        begins: Duration | datetime | None = None,
     ) -> Handle[R]:
         """Start a run durably and return its handle. With a `key`, the same key and input give the same run.
 
+        It stands in `queue` (else in the workflow's), where a higher `priority` goes first; `group` is whose it is
+        there, such as a customer, for limits by group. It begins after a span, or at a moment, that `begins` says.
         Raises StartConflict for a key that was used with other input or another workflow, InvalidValue for an input
         that cannot be stored or a budget that is no amount, UnknownWorkflow for one that this app does not register.
         """
@@ -408,9 +436,10 @@ class App(Deciding):
             run_id=uuid.uuid4().hex[:20],
             key=key,
             authority=(authority or Authority("")).granted(now),
-            budget=_amounts(budget),
+            budget=amounts_of(budget),
             tags=tags,
             deadline=moment_of(deadline, now),
+            place=place(queue or workflow.queue, priority, group, moment_of(begins, now)),
         )
         created = await engine.writer.durable(Create(new))
         if (created.workflow, created.digest) != (new.workflow, new.digest):
@@ -461,7 +490,7 @@ class App(Deciding):
         engine = self._need_engine()
         try:
             granted = (authority or Authority("")).granted(engine.clock.now())
-            run = await attach(engine, key, granted, _amounts(budget))
+            run = await attach(engine, key, granted, amounts_of(budget))
             try:
                 yield run
             finally:
@@ -469,17 +498,3 @@ class App(Deciding):
         finally:
             if opened:
                 await self._close()
-
-
-def _check_tool(tool: Tool[..., Any]) -> None:
-    if tool.effect == "queryable" and tool.reconciler is None:
-        why = f"tool {tool.name} is queryable but has no reconciler: declare one with @{tool.name}.reconcile"
-        raise InvalidDeclaration(why)
-
-
-def _amounts(budget: Cost | None) -> dict[str, Decimal]:
-    try:
-        return amounts(budget)
-    except ValueError as error:
-        what = "budget"
-        raise InvalidValue(what, str(error)) from error

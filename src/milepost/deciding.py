@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from milepost.core.authority import Authority
+from milepost.core.budget import amounts
 from milepost.core.duration import Duration, parse_ms, to_ms
 from milepost.definitions.call import Finding
 from milepost.definitions.run import Handle
 from milepost.definitions.tools import Cost
-from milepost.errors import Incompatible, MilepostError, NotReversible
+from milepost.errors import Incompatible, InvalidValue, MilepostError, NotReversible
 from milepost.operations import budgets, keys, retention, sealing, switches, transfer
 from milepost.operations.budgets import PoolView
 from milepost.operations.retention import Pruned
@@ -275,3 +276,12 @@ def moment_of(deadline: Duration | datetime | None, now: int) -> int | None:
     if deadline is None:
         return None
     return to_ms(deadline) if isinstance(deadline, datetime) else now + parse_ms(deadline)
+
+
+def amounts_of(budget: Cost | None) -> dict[str, Decimal]:
+    """Return a budget's amounts. Raises InvalidValue."""
+    try:
+        return amounts(budget)
+    except ValueError as error:
+        what = "budget"
+        raise InvalidValue(what, str(error)) from error

@@ -159,7 +159,7 @@ def test_the_result_and_the_children_of_a_run_are_shown(shop: Shop) -> None:
     assert 'result     "receipt for one"' in shop.ok("show", bought)
     [child] = shop.read("show", parent)["children"]
     assert shop.read("show", child)["parent"] == parent
-    assert f"child      {child[:8]} running" in shop.ok("show", parent)
+    assert f"child      {child[:8]} parked" in shop.ok("show", parent)
 
 
 def test_the_journal_shows_every_entry_in_order_and_in_full_on_request(shop: Shop) -> None:

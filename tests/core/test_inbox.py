@@ -84,8 +84,10 @@ def test_a_child_s_end_is_heard_once() -> None:
     assert settle(state, over) == []
 
 
-def test_a_child_that_is_not_ours_is_not_heard() -> None:
-    assert journal(say.run(), m.Child(at=99, child="c9", status="done"), NOW) == []
+def test_a_child_that_the_boundary_did_not_name_is_heard_all_the_same() -> None:
+    heard = journal(say.run(), m.Child(at=99, child="c9", status="failed", why="boom"), NOW)
+
+    assert heard == [e.ChildEnded(at=NOW, child="c9", status="failed", result=msgspec.Raw(b"null"), why="boom")]
 
 
 def test_a_failed_run_is_retried_on_a_person_s_word() -> None:

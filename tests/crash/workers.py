@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from milepost.app import App, open_store
 from milepost.core.authority import Authority
-from milepost.stores.api import OpenEffect, RunRow, Store, WorkerRow
+from milepost.stores.api import OpenEffect, RunRow, Store
+from milepost.stores.fleet import WorkerRow
 from tests.crash import fleet
 from tests.crash.killing import environment
 from tests.crash.world import FREEZE_AT

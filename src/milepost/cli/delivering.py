@@ -19,7 +19,8 @@ from milepost.stores.api import Query
 
 if TYPE_CHECKING:
     from milepost.errors import Reason
-    from milepost.stores.api import RunRow, Store, WorkerRow
+    from milepost.stores.api import RunRow, Store
+    from milepost.stores.fleet import WorkerRow
 
 POLL_S = 0.05
 ENDED = {"done", "failed", "cancelled", "killed"}

@@ -20,7 +20,7 @@ from milepost.cli.exits import FOUND_DAMAGE, OK, code_of
 from milepost.cli.keys import standing
 from milepost.cli.opening import now_ms, opened, wait_for
 from milepost.cli.options import common, policy_option
-from milepost.cli.printing import plain, say, say_json, short, table
+from milepost.cli.printing import ago, plain, say, say_json, short, table
 from milepost.cli.production import reasons
 from milepost.cli.settings import Settings, place_of
 from milepost.definitions.rules import PolicyFile, in_force
@@ -28,6 +28,7 @@ from milepost.errors import MilepostError, StoreError
 from milepost.operations import keys
 from milepost.operations.inspection import Inspector
 from milepost.runtime import locks
+from milepost.runtime.watchdog import STILL_MS
 from milepost.stores import marks
 from milepost.stores.api import Query
 
@@ -132,6 +133,7 @@ async def examine(store: Store) -> list[Found]:
     return [
         *basis,
         *await _workers(store),
+        await _still(store),
         *await _mail(store),
         *await _people(store),
         *[Found(*one) for one in await held_up(store)],
@@ -161,6 +163,17 @@ async def _workers(store: Store) -> list[Found]:
     else:
         findings.append(Found("lock files", "ok", "none left behind"))
     return findings
+
+
+async def _still(store: Store) -> Found:
+    """What is held by a worker that lives and is not written to: worth a look, and nobody's to take away."""
+    living = {worker.id for worker in await store.workers() if is_alive(store, worker)}
+    rows = [one for one in await store.still(now_ms() - STILL_MS) if one.owner in living]
+    if not rows:
+        return Found("standstill", "ok", "no run sits still")
+    shown = ", ".join(f"{short(one.id)} in {one.segment or '-'} for {ago(one.moved_at)}" for one in rows[:5])
+    more = ", …" if rows[5:] else ""
+    return Found("standstill", "note", f"{len(rows)} held and not written to: {shown}{more}", "milepost show RUN")
 
 
 async def _mail(store: Store) -> list[Found]:

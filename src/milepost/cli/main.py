@@ -40,6 +40,8 @@ OWN = {
         "effects": "milepost.cli.effects:effects",
         "diff": "milepost.cli.diff:diff",
         "switches": "milepost.cli.freeze:switches",
+        "queues": "milepost.cli.fleet:queues",
+        "schedules": "milepost.cli.fleet:schedules",
     },
     "Decide": {
         "resolve": "milepost.cli.verbs:resolve",

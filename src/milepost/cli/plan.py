@@ -19,7 +19,8 @@ from milepost.operations.inspection import Inspector
 if TYPE_CHECKING:
     from milepost.app import App
     from milepost.operations.inspection import RunDetail
-    from milepost.stores.api import Store, WorkerRow
+    from milepost.stores.api import Store
+    from milepost.stores.fleet import WorkerRow
 
 MOMENTS = {"at", "quiet_at", "retry_at", "ask_at", "until"}
 OUTSIDE = {"started", "unknown"}

@@ -22,6 +22,7 @@ STATUSES = ["ready", "running", "parked", "blocked", "done", "failed", "cancelle
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--key", help="Only the run that this key names.")
 @click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
+@click.option("--parent", metavar="RUN", help="Only the runs that this one started.")
 @click.option("--needs-you", is_flag=True, help="Only runs that a person must look at, with the commands to type.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @common
@@ -30,6 +31,7 @@ def runs(
     workflow: str | None,
     key: str | None,
     tag: str | None,
+    parent: str | None,
     limit: int,
     store: str | None,
     app: str | None,
@@ -42,9 +44,10 @@ def runs(
     With --app typed out, the App's code is asked which of them it would strand.
     """
     wanted = next(iter(pairs("--tag", [tag]).items())) if tag else None
-    query = Query(status, workflow, key, None, needs_you, wanted, limit + 1)
     settings = Settings(store, app)
     with opened(settings.url) as store_:
+        above = None if parent is None else wait_for(store_.resolve_id(parent))
+        query = Query(status, workflow, key, above, needs_you, wanted, limit + 1)
         found = wait_for(Inspector(store_).runs(query))
         rows, more = found[:limit], len(found) > limit
         changes = wait_for(changed(store_, rows))
@@ -58,7 +61,7 @@ def runs(
     if not rows:
         say(
             "No run fits."
-            if status or workflow or key or tag or needs_you
+            if status or workflow or key or tag or parent or needs_you
             else "No runs yet. Start one: milepost start"
         )
         return

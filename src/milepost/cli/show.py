@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from milepost.stores.api import Store
 
 OUTSIDE = {"started", "unknown"}
+CHILDREN_LISTED = 20
 
 
 @click.command()
@@ -140,8 +141,10 @@ def _remains(detail: RunDetail) -> None:
         _field("state", compact(detail.state, 400))
     for one in detail.pending:
         _field("pending", one.what + (f" ({ago(one.until)})" if one.until else ""))
-    for child, status in detail.children.items():
+    for child, status in list(detail.children.items())[:CHILDREN_LISTED]:
         _field("child", f"{short(child)} {status}")
+    if len(detail.children) > CHILDREN_LISTED:
+        _field("child", f"and more: milepost runs --parent {detail.row.id}")
 
 
 def _outside(detail: RunDetail) -> None:

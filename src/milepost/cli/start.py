@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 )
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
 @click.option("--deadline", metavar="SPAN|MOMENT", help="After it nothing starts: 2h, or 2030-01-31T12:00+00:00.")
+@click.option("--queue", metavar="NAME", help="Where it waits for its turn; else where its workflow says.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Of its queue, the highest goes first.")
+@click.option("--group", metavar="NAME", help="Whose it is, for limits by group.")
+@click.option("--begins", metavar="SPAN|MOMENT", help="It begins then: 10m, or 2030-01-31T12:00+00:00.")
 @click.option("--wait", is_flag=True, help="Wait for the result, and print it.")
 @timeout_option
 @common
@@ -56,6 +60,10 @@ def start(
     budgets: tuple[str, ...],
     tags: tuple[str, ...],
     deadline: str | None,
+    queue: str | None,
+    priority: int,
+    group: str | None,
+    begins: str | None,
     timeout: str | None,
     store: str | None,
     app: str | None,
@@ -76,7 +84,11 @@ def start(
         "authority": Authority(options.user(principal), scopes=scopes, tenant=tenant, expires=expires),
         "budget": options.amounts(budgets),
         "tags": options.pairs("--tag", tags),
-        "deadline": _deadline(deadline),
+        "deadline": _moment("--deadline", deadline),
+        "queue": queue,
+        "priority": priority,
+        "group": group,
+        "begins": _moment("--begins", begins),
     }
     run_id = wait_for(_start(settings.app, workflow, sys.stdin.read() if given == "-" else given, started))
     with opened(settings.url) as store_:
@@ -137,8 +149,8 @@ def _who(next_: Next) -> str:
     return NO_WORKER
 
 
-def _deadline(given: str | None) -> str | datetime | None:
-    """Return a deadline as a span or as a moment. Raises click.BadParameter."""
+def _moment(option: str, given: str | None) -> str | datetime | None:
+    """Return what an option says as a span or as a moment. Raises click.BadParameter."""
     if given is None:
         return None
     try:
@@ -147,6 +159,6 @@ def _deadline(given: str | None) -> str | datetime | None:
         try:
             moment = datetime.fromisoformat(given)
         except ValueError:
-            raise click.BadParameter(str(no_span), param_hint="--deadline") from no_span
+            raise click.BadParameter(str(no_span), param_hint=option) from no_span
         return moment.astimezone() if moment.tzinfo is None else moment
     return given

@@ -17,6 +17,7 @@ from milepost.cli import options
 from milepost.cli.opening import opened, wait_for
 from milepost.cli.options import common, policy_option
 from milepost.cli.printing import iso, plain
+from milepost.cli.probes import address_of, answering
 from milepost.cli.production import demand
 from milepost.cli.settings import Settings, place_of
 from milepost.cli.supervisor import reporting, supervise
@@ -30,16 +31,39 @@ log = logging.getLogger("milepost.cli")
 LEVELS = ["debug", "info", "warning", "error"]
 
 
+class Address(click.ParamType[str]):
+    """A host and a port."""
+
+    name = "address"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it was given."""
+        try:
+            address_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
 @click.command()
 @click.option(
-    "--together", type=click.IntRange(min=1), default=TOGETHER, show_default=True, help="At most so many runs at once."
-)
+    "--concurrency", "--together", "together", type=click.IntRange(min=1), default=TOGETHER, show_default=True,
+    help="At most so many runs at once.",
+)  # fmt: skip
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Take runs from it alone. Repeatable; else all.")
 @click.option(
     "--grace", type=options.Span(), default="10s", show_default=True, help="How long the first signal lets work finish."
 )
 @click.option(
     "--frozen", type=options.Span(), default="60s", show_default=True, help="Without a sign of life it is killed then."
 )
+@click.option(
+    "--still", type=options.Span(), default="15m", show_default=True, help="A run not written to for so long is logged."
+)
+@click.option(
+    "--metrics", envvar="MILEPOST_METRICS", type=Address(), metavar="HOST:PORT",
+    help="Answer /live, /ready and /metrics there.",
+)  # fmt: skip
 @click.option("--supervisor/--no-supervisor", "supervised", default=True, help="Watch it from a process around it.")
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged to stderr."
@@ -56,8 +80,9 @@ LEVELS = ["debug", "info", "warning", "error"]
 @policy_option
 @common
 def worker(
-    together: int, grace: str, frozen: str, log_level: str, seal: Path | None, trust: Path | None, policy: str | None,
-    store: str | None, app: str | None, *, supervised: bool, production: bool, as_json: bool,
+    together: int, queues: tuple[str, ...], grace: str, frozen: str, still: str, metrics: str | None, log_level: str,
+    seal: Path | None, trust: Path | None, policy: str | None, store: str | None, app: str | None, *, supervised: bool,
+    production: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Drive the runs of an App until SIGTERM or SIGINT.
 
@@ -75,26 +100,41 @@ def worker(
     if production:
         demand(settings, seal=seal, trust=trust)
     if supervised:
-        given = ["--together", str(together), "--grace", grace, "--log-level", log_level]
-        paths = [("--seal", seal), ("--trust", trust), ("--policy", policy), ("--store", store), ("--app", app)]
+        given = ["--concurrency", str(together), "--grace", grace, "--still", still, "--log-level", log_level]
+        given += [word for queue in queues for word in ("--queue", queue)]
+        paths = [
+            ("--metrics", metrics),
+            ("--seal", seal),
+            ("--trust", trust),
+            ("--policy", policy),
+            ("--store", store),
+            ("--app", app),
+        ]
         given += [word for name, value in paths if value for word in (name, str(value))]
         given += ["--json"] if as_json else []
         code = supervise(given, grace_s=parse_ms(grace) / 1000, frozen_s=parse_ms(frozen) / 1000)
         click.get_current_context().exit(code)
     served = settings.app
     served.seal = seal or served.seal
-    wait_for(_serve(served, together, grace))
+    wait_for(_serve(served, together, queues, grace, still, metrics))
 
 
-async def _serve(app: App, together: int, grace: str) -> None:
+async def _serve(app: App, together: int, queues: tuple[str, ...], grace: str, still: str, metrics: str | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _signalled, stop, number, grace)
     names = ", ".join(sorted(app.workflows)) or "no workflows"
     log.info("worker %d drives %s on %s", os.getpid(), names, place_of(app.store))
-    await app.serve(stop, together=together, grace=grace, supervised=reporting(place_of(app.store)))
+    await app.serve(
+        stop, together=together, grace=grace, queues=queues or None, supervised=reporting(place_of(app.store)),
+        observed=None if metrics is None else answering(*address_of(metrics), stop, _answers), still=still,
+    )  # fmt: skip
     log.info("worker %d has given every run back", os.getpid())
+
+
+def _answers(port: int) -> None:
+    log.info("worker %d answers /live, /ready and /metrics on port %d", os.getpid(), port)
 
 
 def _signalled(stop: asyncio.Event, number: int, grace: str) -> None:

@@ -38,7 +38,7 @@ class World:
 
     `facts` are the tools' declarations by name; `dead` the owners that are proven dead; `blocks` why today's code may
     not go on with the run; `migrates` the versions that a migration must lead it through first; `code` names today's
-    manifest; `deadline` and moments are milliseconds since 1970.
+    manifest; nothing is entered before `begins_at`; `deadline` and moments are milliseconds since 1970.
     """
 
     now: int
@@ -50,6 +50,7 @@ class World:
     ended: bool = False
     migrates: tuple[str, ...] = ()
     code: str = ""
+    begins_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +175,9 @@ def _going_on(state: RunState, world: World) -> Decision:
         return Decision((stopped,), Release())
     if state.rewind is not None:
         return Decision((), GoBack(state.rewind.to))
-    if state.retry_at is not None and world.now < state.retry_at:
-        return Decision((), Rest("time", state.retry_at))
+    for not_before in (world.begins_at, state.retry_at):
+        if not_before is not None and world.now < not_before:
+            return Decision((), Rest("time", not_before))
     if state.segment is None:
         raise Damaged(state.run, "it has not ended, and its boundary names no segment to enter")
     if world.migrates:

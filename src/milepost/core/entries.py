@@ -15,6 +15,7 @@ from decimal import Decimal
 import msgspec
 
 from milepost.core.authority import Granted
+from milepost.core.queues import Place
 
 Amounts = dict[str, Decimal]
 NOTHING = msgspec.Raw()
@@ -47,6 +48,7 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: int = 0
     forked_from: str | None = None
     forked_at: int | None = None
+    place: Place = Place()
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):

@@ -76,13 +76,15 @@ class Stage:
 class History:
     """A run from its first entry to its last. `undone_by` holds the confirmed compensations by their step.
 
-    `doubted` is the evidence against what had failed in segments that were left, which no person has looked into yet.
+    `children` says in which visit each was started, and how it stands; `doubted` is the evidence against what had
+    failed in segments that were left, which no person has looked into yet.
     """
 
     state: RunState
     stages: list[Stage] = field(default_factory=list)
     undone_by: dict[str, Effect] = field(default_factory=dict)
     confirmed: dict[tuple[int, str], int] = field(default_factory=dict)
+    children: dict[str, tuple[int, str]] = field(default_factory=dict)
     doubted: list[str] = field(default_factory=list)
 
     def find(self, text: str) -> Stage | None:
@@ -104,6 +106,10 @@ class History:
             if effect.outcome == "confirmed" and undoing(stage.visit, effect.step) not in self.undone_by
         ]
         return [(stage, effect) for _, stage, effect in sorted(found, key=lambda one: one[0], reverse=True)]
+
+    def children_since(self, target: Stage) -> list[tuple[str, str]]:
+        """Return the children that were started since a boundary, each with how it stands."""
+        return [(child, status) for child, (visit, status) in self.children.items() if visit >= target.visit]
 
 
 def read(run: str, entries: Iterable[e.Entry]) -> History:
@@ -128,6 +134,10 @@ def read(run: str, entries: Iterable[e.Entry]) -> History:
             history.doubted.clear()
         if isinstance(entry, e.EffectConfirmed):
             history.confirmed[state.visit, entry.step] = seq
+        elif isinstance(entry, e.ChildStarted):
+            history.children[entry.child] = (state.visit, "running")
+        elif isinstance(entry, e.ChildEnded):
+            history.children[entry.child] = (history.children.get(entry.child, (0, ""))[0], entry.status)
     _close(history)
     return history
 
@@ -190,10 +200,6 @@ def refused(history: History, target: Stage, *, driven: bool = False) -> list[st
         whole.append(f"it is being taken back to boundary {state.rewind.to} already")
     if state.cancel is not None and not state.ended:
         whole.append("it was asked to stop: wait until it has ended")
-    running = [
-        child
-        for child, status in state.children.items()
-        if status == "running" and child not in target.boundary.children
-    ]
+    running = [child for child, status in history.children_since(target) if status == "running"]
     whole.extend(f"child {child} was started since then and runs: cancel or kill it first" for child in running)
     return [*whole, *unsound(history, target), *unsettled(history, driven=driven)]

@@ -53,8 +53,8 @@ def _revoke(_: RunState, message: m.Revoke, now: int) -> list[e.Entry]:
 
 
 def _child(state: RunState, message: m.Child, now: int) -> list[e.Entry]:
-    if state.children.get(message.child) != "running":
-        return []  # told twice, or not ours
+    if state.children.get(message.child, "running") != "running":
+        return []  # told twice
     ended = e.ChildEnded(at=now, child=message.child, status=message.status, result=message.result, why=message.why)
     return [ended]
 

@@ -104,14 +104,44 @@ class Run(ABC):
         """Call `fn` on each item, `limit` at once, each in a branch of its own; settles as `gather` does."""
 
     @overload
-    def start(self, workflow: Workflow[None, R], /, *, key: str | None = None) -> Awaitable[Handle[R]]: ...
+    def start(
+        self,
+        workflow: Workflow[None, R],
+        /,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        group: str | None = None,
+    ) -> Awaitable[Handle[R]]: ...
     @overload
-    def start(self, workflow: Workflow[I, R], input: I, /, *, key: str | None = None) -> Awaitable[Handle[R]]: ...
+    def start(
+        self,
+        workflow: Workflow[I, R],
+        input: I,
+        /,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        group: str | None = None,
+    ) -> Awaitable[Handle[R]]: ...
     @abstractmethod
     def start(
-        self, workflow: Workflow[Any, R], input: Any = None, /, *, key: str | None = None
+        self,
+        workflow: Workflow[Any, R],
+        input: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        group: str | None = None,
     ) -> Awaitable[Handle[R]]:
-        """Start a child run. Awaiting its `result()` parks this run until the child ends."""
+        """Start a child run. Awaiting its `result()` parks this run until the child ends.
+
+        `queue`, `priority` and `group` are those of `App.start`.
+        """
 
     @abstractmethod
     def emit(self, event: object) -> None:

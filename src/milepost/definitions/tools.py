@@ -385,3 +385,10 @@ def _declared_amounts(given: Cost, what: str) -> dict[str, Decimal]:
         return amounts(given, what)
     except (InvalidValue, TypeError, ValueError) as error:
         raise InvalidDeclaration(str(error)) from error
+
+
+def checked_reconciler(tool: Tool[..., Any]) -> None:
+    """Raise InvalidDeclaration for a queryable tool that nobody can ask."""
+    if tool.effect == "queryable" and tool.reconciler is None:
+        why = f"tool {tool.name} is queryable but has no reconciler: declare one with @{tool.name}.reconcile"
+        raise InvalidDeclaration(why)

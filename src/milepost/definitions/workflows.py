@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Never, Protocol, TypeVar, overload
 
+from milepost.core.queues import DEFAULT
 from milepost.core.retry import Retry
 from milepost.definitions import signatures
 from milepost.definitions.tools import Tool, checked_name, checked_texts, checked_version
@@ -109,8 +110,9 @@ class Workflow(Generic[I, R]):
     """A registered, versioned definition made of segments; the first one that is declared is the first to be entered.
 
     `tools` is manifest and allow-list in one; `models` names the model that answers in each role, as part of the
-    manifest alone. `compatible_with` names older versions whose waiting runs this one may resume. Raises
-    InvalidDeclaration for types that cannot be stored, and for names that are used twice.
+    manifest alone. `compatible_with` names older versions whose waiting runs this one may resume. `queue` is where its
+    runs stand unless their start says otherwise. Raises InvalidDeclaration for types that cannot be stored, and for
+    names that are used twice.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Workflow(Generic[I, R]):
         prompts: Sequence[Prompt] = (),
         compatible_with: Iterable[str] = (),
         models: Mapping[str, str] | None = None,
+        queue: str = DEFAULT,
     ) -> None:
         self.name = checked_name(name, "workflow")
         self.version = checked_version(version, f"workflow {name}")
@@ -133,6 +136,7 @@ class Workflow(Generic[I, R]):
         self.prompts: dict[str, Prompt] = _by_name(prompts, Prompt, f"prompts of {name}")
         self.compatible_with = checked_texts(compatible_with, f"compatible_with of {name}")
         self.models = _checked_models(models or {}, name)
+        self.queue = checked_name(queue, "queue")
         self.segments: dict[str, Segment[Any, R]] = {}
         self.migrations: dict[str, Callable[[str, Any], Next[R]]] = {}
         self._leads_to: dict[str, str] = {}
@@ -258,6 +262,7 @@ def workflow(
     prompts: Sequence[Prompt] = (),
     compatible_with: Iterable[str] = (),
     models: Mapping[str, str] | None = None,
+    queue: str = DEFAULT,
 ) -> _WorkflowDecorator:
     """Declare a workflow of one segment: `async def name(run)` or `async def name(run, input)`, returning the result.
 
@@ -275,7 +280,7 @@ def workflow(
         input_kind = parameters[1].kind if len(parameters) > 1 else NoneType
         made: Workflow[Any, Any] = Workflow(
             name or called, version=version, input=input_kind, result=result, tools=tools, prompts=prompts,
-            compatible_with=compatible_with, models=models,
+            compatible_with=compatible_with, models=models, queue=queue,
         )  # fmt: skip
 
         @functools.wraps(fn)

@@ -15,7 +15,8 @@ from milepost.errors import InvalidValue
 from milepost.stores.pools import SetCeiling
 
 if TYPE_CHECKING:
-    from milepost.stores.api import Store, WorkerRow
+    from milepost.stores.api import Store
+    from milepost.stores.fleet import WorkerRow
 
 TAKEN_WITHIN_S = 5.0
 LOOK_S = 0.02

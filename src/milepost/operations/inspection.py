@@ -21,7 +21,10 @@ from milepost.stores.encryption import KeyMissing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from milepost.stores.api import ApprovalRow, OpenEffect, RunRow, Store, Switch, WorkerRow
+    from milepost.stores.api import ApprovalRow, OpenEffect, RunRow, Store, Switch
+    from milepost.stores.fleet import WorkerRow
+
+CHILDREN_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class Inspector:
             spent=_text(state.ledger.spent),
             reserved=_text(reserved),
             overspent=_text(state.overspent),
-            children=dict(state.children),
+            children={**state.children, **dict(await self._store.children(run_id, CHILDREN_SHOWN))},
             cancel=state.cancel,
             result=result,
             changes=state.code_changes,
@@ -362,7 +365,7 @@ def _pending(state: RunState) -> Iterator[Pending]:
                 yield Pending("a sleep", step.until)
             case Receive(taken=False):
                 yield Pending(f"signal {step.name!r}", step.until)
-            case ChildWait() if state.children.get(step.child) == "running":
+            case ChildWait() if step.child not in state.child_results:
                 yield Pending(f"child {step.child}")
             case _:
                 continue

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from milepost.operations.approvals import Shown
     from milepost.operations.history import Back, Forked
     from milepost.operations.keys import Signer
-    from milepost.stores.api import Store, WorkerRow
+    from milepost.stores.api import Store
+    from milepost.stores.fleet import WorkerRow
 
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
 _anything: Codec[Any] = Codec(Any, "a value")

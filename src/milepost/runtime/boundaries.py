@@ -29,7 +29,7 @@ from milepost.errors import (
     StoreError,
     Waiting,
 )
-from milepost.runtime import checkpoints, compatibility, effects, starting, waits
+from milepost.runtime import checkpoints, children, compatibility, effects, starting, waits
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import Session, Unloading
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from milepost.definitions.workflows import Next, Segment
 
 _json = msgspec.json.Encoder(order="deterministic")
+NULL = msgspec.Raw(b"null")
 
 
 class Rested(Exception):
@@ -345,9 +346,9 @@ async def stop(session: Session, stopped: e.RunStopped, chunks: dict[str, bytes]
     ask = asks.get(stopped.status)
     reason = "person" if stopped.status == "blocked" else None
     status = Status(stopped.status, stopped.at, reason, None, ask, f"{stopped.code}: {stopped.why}")
-    posts = (
-        () if stopped.status == "blocked" else parent_post(session, stopped.status, msgspec.Raw(b"null"), stopped.why)
-    )
+    posts = () if stopped.status == "blocked" else parent_post(session, stopped.status, NULL, stopped.why)
+    if stopped.status == "cancelled":
+        posts += await children.cancels(session, stopped)
     session.engine.flush_events()
     await session.durable(stopped, status=status, posts=posts, release=(stopped.at, None), chunks=chunks)
     return None
@@ -356,11 +357,13 @@ async def stop(session: Session, stopped: e.RunStopped, chunks: dict[str, bytes]
 def parent_post(session: Session, status: str, result: msgspec.Raw, why: str) -> tuple[Post, ...]:
     """Return the message that tells the parent run how this one ended."""
     parent = session.about.parent
-    if parent is None:
-        return ()
+    if parent is None or (session.state.cancel or ("",))[0] == children.by_parent(parent):
+        return ()  # a parent that cancels its children has ended, and waits for none of them
     now = session.engine.clock.now()
     message = m.Child(at=now, by=session.run_id, child=session.run_id, status=status, result=result, why=why)
-    return (Post(parent, f"child:{session.run_id}:{status}:{session.head.epoch}", m.encode(message), now),)
+    return (
+        Post(parent, f"child:{session.run_id}:{status}:{session.head.epoch}", m.encode(message), now, patient=True),
+    )
 
 
 async def park(session: Session, waiting: Waiting) -> int | None:
@@ -378,7 +381,9 @@ async def park(session: Session, waiting: Waiting) -> int | None:
     parked = e.RunParked(at=now, reason=waiting.reason, until=until, ask=waiting.ask)
     status = Status("parked", now, waiting.reason, until, waiting.ask or None)
     session.released = True
-    await session.durable(parked, status=status, release=(now, due), waits=waits.resting_on(session))
+    await session.durable(
+        parked, status=status, release=(now, due), waits=waits.resting_on(session), patience=children.patience(session)
+    )
     return due
 
 

@@ -16,6 +16,7 @@ SETTLED = frozenset({"done", "failed", "cancelled", "killed", "blocked"})
 PERSON = frozenset({"approval", "authority", "budget", "person"})
 ASKS = frozenset({"switch", "breaker"})  # a person, where they say what to type
 LOOK_S = 0.05
+FEW = 100
 
 
 async def until_settled(engine: Engine, run_id: str, working: asyncio.Task[None]) -> None:
@@ -31,7 +32,8 @@ async def until_settled(engine: Engine, run_id: str, working: asyncio.Task[None]
         if working.done():
             working.result()
             return
-        await asyncio.wait([watching, working], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        pause = LOOK_S * max(1, len(engine.family or ()) // FEW)  # each look asks for every one of them
+        await asyncio.wait([watching, working], timeout=pause, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _person(engine: Engine, run_id: str, row: RunRow) -> Waiting | None:

@@ -13,10 +13,12 @@ from milepost.core.steps import Effect, Read
 from milepost.runtime import starting
 
 if TYPE_CHECKING:
+    from milepost.core.state import RunState
     from milepost.runtime.session import Session
 
 _json = msgspec.json.Encoder(order="deterministic")
 MARKERS_IN_PLACE = 500
+CHILDREN_IN_PLACE = 100
 
 
 def make_boundary(
@@ -53,7 +55,7 @@ def make_boundary(
         overspent=s.overspent,
         words=s.words,
         signals=tuple(s.signals),
-        children=dict(s.children),
+        children=_children(s),
         heard=heard(s),
         cancel=s.cancel,
         epoch=s.epoch,
@@ -87,7 +89,7 @@ def migrated_boundary(
         overspent=s.overspent,
         words=s.words,
         signals=tuple(s.signals),
-        children=dict(s.children),
+        children=_children(s),
         heard=heard(s),
         cancel=s.cancel,
         epoch=s.epoch,
@@ -115,11 +117,17 @@ def made_again(session: Session, chunks: dict[str, bytes], target: e.Boundary) -
         overspent=s.overspent,
         words=s.words,
         signals=tuple(s.signals),
-        children=dict(s.children),
+        children=_children(s),
         cancel=s.cancel,
         epoch=s.epoch,
         owner=s.owner,
     )
+
+
+def _children(s: RunState) -> dict[str, str]:
+    """Return the children that run, unless they are very many: the store knows them by their parent."""
+    running = {child: status for child, status in s.children.items() if status == "running"}
+    return running if len(running) <= CHILDREN_IN_PLACE else {}
 
 
 def _visits(session: Session, left: str) -> dict[str, int]:

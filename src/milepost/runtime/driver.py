@@ -49,7 +49,8 @@ async def advance(
 ) -> Advanced:
     """Drive a run until it rests, ends, or `segments` boundaries were written. Idempotent.
 
-    Raises EpochLost when another process holds or takes it, Damaged when its record does not verify, StoreFailed.
+    Raises EpochLost when another process holds or takes it, LimitReached when it has to wait for its turn, Damaged when
+    its record does not verify, StoreFailed.
     """
     session = await claim(engine, run_id, owner_was)
     try:
@@ -75,7 +76,7 @@ async def claim(engine: Engine, run_id: str, owner_was: str | None) -> Session:
     def entry(epoch: int) -> bytes:
         return codec.encode(e.Claimed(at=now, epoch=epoch, owner=engine.worker, dead=dead))
 
-    head: Head = await engine.writer.durable(Claim(run_id, engine.worker, owner_was, now, entry))
+    head: Head = await engine.writer.durable(Claim(run_id, engine.worker, owner_was, now, entry, engine.serving.limits))
     try:
         return await load(engine, head)
     except Exception as error:

@@ -30,6 +30,7 @@ from milepost.core.chain import verify
 from milepost.core.chunks import digest_of, references
 from milepost.core.duration import from_ms
 from milepost.core.lease import LEASE_MS, lapsed, needed_until, renew_every_ms
+from milepost.core.queues import EVERYTHING
 from milepost.core.steps import Effect
 from milepost.definitions.call import Call
 from milepost.definitions.redaction import Redactor
@@ -40,7 +41,8 @@ from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.threads import Deadlines, Threads, tamed
 from milepost.runtime.writer import Writer
 from milepost.stores import marks
-from milepost.stores.api import Deliver, Enlist, Post, Tail, WorkerRow
+from milepost.stores.api import Deliver, Post, Tail
+from milepost.stores.fleet import Enlist, WorkerRow
 
 if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
@@ -78,6 +80,7 @@ class Engine:
         self.store = store
         self.operators = operators
         self.approval_ttl_ms = approval_ttl_ms
+        self.serving = EVERYTHING
         self.policy = policy
         self.policy_told = 0
         self.breaker = breaker

@@ -97,10 +97,8 @@ async def find_way(engine: Engine, run_id: str, to: str, *, driven: bool = False
             await _add(engine, run_id, about, workflow, way, stage, effect)
     if about.parent is not None and told.state.status in {"done", "cancelled"}:
         way.refused.append(f"its parent {about.parent} was told how it ended: rewind that one, or fork this one")
-    since = {child: status for child, status in told.state.children.items() if child not in target.boundary.children}
-    way.left.extend(
-        f"child {child} is {status}: what it did stays done" for child, status in since.items() if status != "running"
-    )
+    ended = [(child, status) for child, status in told.children_since(target) if status != "running"]
+    way.left.extend(f"child {child} is {status}: what it did stays done" for child, status in ended)
     return way
 
 

@@ -16,6 +16,7 @@ from milepost.core import entries as e
 from milepost.core.duration import Duration, from_ms, parse_ms, to_ms
 from milepost.core.steps import ChildStart, ChildWait, Receive, Sleep, Value
 from milepost.definitions.call import CURRENT
+from milepost.definitions.queues import place
 from milepost.definitions.run import Handle, Run
 from milepost.definitions.values import Codec
 from milepost.errors import InvalidValue, NestedStep, RunEnded, StepFailed, StrayTask, Waiting
@@ -23,6 +24,7 @@ from milepost.runtime import children
 from milepost.runtime.branch import Branch, cancel_arms, settle_arms
 
 if TYPE_CHECKING:
+    from milepost.core.queues import Place
     from milepost.definitions.workflows import Workflow
     from milepost.runtime.session import Session
 
@@ -191,15 +193,24 @@ class SegmentRun(Run):
     # ------------------------------------------------------------ children
 
     def start(
-        self, workflow: Workflow[Any, R], input: Any = None, /, *, key: str | None = None
+        self,
+        workflow: Workflow[Any, R],
+        input: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        group: str | None = None,
     ) -> Awaitable[Handle[R]]:
         """Start a child run. Awaiting its `result()` parks this run until the child ends."""
         branch = self._branch("run.start()")
+        stands = place(queue or workflow.queue, priority, group, None)
         id_ = branch.take("run.start()")
-        return self._start(branch, id_, workflow, input, key)
+        return self._start(branch, id_, workflow, input, key, stands)
 
     async def _start(
-        self, branch: Branch, id_: str, workflow: Workflow[Any, R], given: Any, key: str | None
+        self, branch: Branch, id_: str, workflow: Workflow[Any, R], given: Any, key: str | None, stands: Place
     ) -> Handle[R]:
         session = self._session
         data = workflow.input.write(given)
@@ -212,29 +223,34 @@ class SegmentRun(Run):
                 f"{workflow.name} ({digest[:12]})",
             )
         if record is None:
-            child = await children.create(session, id_, workflow, data, key)
+            child = await children.create(session, id_, workflow, data, key, stands)
             now = session.engine.clock.now()
             session.put(e.ChildStarted(at=now, step=id_, child=child, workflow=workflow.name, digest=digest))
             record = session.state.steps[id_]  # type: ignore[assignment]
         assert record is not None
-        return ChildHandle(self, record.child, workflow)
+        return ChildHandle(self, record.child, workflow, own=record.child == children.identity(session, id_))
 
-    def wait_child(self, child: str, workflow: Workflow[Any, R]) -> Coroutine[Any, Any, R]:
+    def wait_child(self, child: str, workflow: Workflow[Any, R], *, own: bool) -> Coroutine[Any, Any, R]:
         """Wait for a child's result, as a recorded call."""
         branch = self._branch("handle.result()")
-        return self._wait_child(branch, branch.take("handle.result()"), child, workflow)
+        return self._wait_child(branch, branch.take("handle.result()"), child, workflow, own=own)
 
-    async def _wait_child(self, branch: Branch, id_: str, child: str, workflow: Workflow[Any, R]) -> R:
-        session = self._session
+    async def _wait_child(self, branch: Branch, id_: str, child: str, workflow: Workflow[Any, R], *, own: bool) -> R:
+        session, look_at = self._session, 0
+        if own:
+            look_at = session.engine.clock.now() + children.OWN_POLL_MS
         record = branch.recorded(id_, ChildWait, "a wait for a child run")
         if record is None:
             session.put(e.ChildAwaited(at=session.engine.clock.now(), step=id_, child=child))
         elif record.child != child:
             raise branch.diverged(f"{branch.prefix}{id_}", f"a wait for run {record.child}", f"for run {child}")
         while child not in session.state.child_results:
-            await children.look(session, child)
+            now = session.engine.clock.now()
+            if now >= look_at:
+                await children.look(session, child)
+                look_at = now + (children.OWN_POLL_MS if own else children.POLL_MS)
             if child not in session.state.child_results:
-                session.polls[id_] = session.engine.clock.now() + children.POLL_MS
+                session.polls[id_] = look_at
                 try:
                     await session.parked(id_, Waiting("child"), branch.idle)
                 finally:
@@ -269,8 +285,9 @@ class SegmentRun(Run):
 class ChildHandle(Handle[R]):
     """A child run, from its parent's segment: waiting for its result is a recorded call."""
 
-    def __init__(self, run: SegmentRun, id_: str, workflow: Workflow[Any, R]) -> None:
+    def __init__(self, run: SegmentRun, id_: str, workflow: Workflow[Any, R], *, own: bool) -> None:
         self.id = id_
+        self._own = own
         self._run = run
         self._workflow = workflow
 
@@ -279,7 +296,7 @@ class ChildHandle(Handle[R]):
         if timeout is not None:
             msg = "inside a run a child is awaited without a timeout: give it a deadline, or race it with run.sleep()"
             raise ValueError(msg)
-        return self._run.wait_child(self.id, self._workflow)
+        return self._run.wait_child(self.id, self._workflow, own=self._own)
 
     async def status(self) -> Any:
         """Not recorded, and therefore refused inside a run."""

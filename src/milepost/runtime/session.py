@@ -125,6 +125,7 @@ class Session:
         return World(
             engine.clock.now(), self.facts, self.dead, self.blocks, self.about.deadline, self.attached,
             self.state.ended, self.migrates, engine.manifest_chunk(self.workflow)[0] if self.blocks else "",
+            self.about.place.begins_at,
         )  # fmt: skip
 
     def put(self, *entries: e.Entry, saw: Saw | None = None, **beside: Any) -> None:

@@ -13,6 +13,7 @@ from milepost.core.authority import Granted
 from milepost.core.budget import Amounts
 from milepost.core.chunks import digest_of, join, split
 from milepost.core.manifest import Manifest, Part, Promises
+from milepost.core.queues import DEFAULT, Place
 from milepost.core.state import fold
 from milepost.definitions.workflows import Workflow
 from milepost.errors import Damaged
@@ -80,10 +81,12 @@ def new_run(
     parent_step: str | None = None,
     parent_epoch: int | None = None,
     heard: tuple[str, ...] = (),
+    place: Place | None = None,
 ) -> NewRun:
     """Return a run to be created: its first entry holds its first boundary. Without a workflow it is attached."""
     now = engine.clock.now()
     name, version = (workflow.name, workflow.version) if workflow is not None else ("", "")
+    stands = place or Place(DEFAULT if workflow is None else workflow.queue)
     state, root, chunks = place_state(data)
     about = e.About(
         workflow=name,
@@ -98,6 +101,7 @@ def new_run(
         parent_step=parent_step,
         attached=workflow is None,
         created_at=now,
+        place=stands,
     )
     segment = workflow.first.name if workflow is not None else None
     about_digest = put_chunk(chunks, _json.encode(about))
@@ -111,7 +115,7 @@ def new_run(
         entry=codec.encode(e.RunCreated(at=now, run=run_id, boundary=boundary)),
         segment=segment,
         at=now,
-        due=now if workflow is not None else None,
+        due=None if workflow is None else stands.begins_at or now,
         key=key,
         attached=workflow is None,
         parent=parent,
@@ -119,6 +123,7 @@ def new_run(
         principal=authority.principal,
         tenant=authority.tenant,
         tags=_json.encode(dict(tags or {})).decode(),
+        place=stands,
         chunks=chunks,
     )
 

@@ -1,22 +1,29 @@
 """Finds runs that can move and drives them, up to a number at once.
 
-A run is taken when it is due and nobody holds it, or when whoever held it is gone. Death of a worker of this machine
-shows by its lock file at the next look, without waiting for a lease. Looking is cheap and polled; a start or a message
-in this process wakes the worker at once.
+A run is taken when it is due, its turn has come, and nobody holds it; or when whoever held it is gone. Death of a
+worker of this machine shows by its lock file within a moment, without waiting for a lease. When to look is decided in
+`idling`: a start or a message in this process wakes the worker at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from milepost.errors import EpochLost, MilepostError, StoreError, UnknownRun
+from milepost.core.state import ENDED
+from milepost.errors import EpochLost, MilepostError, StoreError
 from milepost.runtime import driver, ruling, waits
+from milepost.runtime.idling import Idling
+from milepost.runtime.scheduling import Scheduler
+from milepost.runtime.watchdog import STILL_MS, Watchdog
 from milepost.stores import marks
+from milepost.stores.fleet import LimitReached
 
 if TYPE_CHECKING:
+    from milepost.definitions.schedules import Schedule
     from milepost.runtime.engine import Engine
 
 log = logging.getLogger("milepost")
@@ -35,26 +42,38 @@ class Worker:
         together: int = TOGETHER,
         poll_s: float = POLL_S,
         beat: Callable[[], None] | None = None,
+        schedules: Sequence[Schedule] = (),
+        still_ms: int = STILL_MS,
     ) -> None:
         self.engine = engine
         self._beat = beat
+        self.watchdog = Watchdog(engine, still_ms)
+        self._scheduler = Scheduler(engine, schedules)
+        self._idling = Idling(engine, poll_s)
+        self._ahead: deque[str] = deque()  # who is due besides those for whom there was room, at the last look
+        self._ahead_until = 0.0
+        self.advanced = 0
         self.together = together
         self.poll_s = poll_s
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.failed: Exception | None = None
         self._stopping = False
 
+    async def open(self) -> None:
+        """Declare the schedules: from here on their ticks count."""
+        await self._scheduler.open()
+
     async def run(self) -> None:
         """Look for work until `drain` is called. Raises StoreError when the store failed."""
         while not self._stopping and self.failed is None:
-            self.engine.woken.clear()
             try:
                 await ruling.wake(self.engine)
-                await self._mail()
-                await self._stopped()
-                if not self.engine.halted:
-                    await self._look()
+                if await self._scheduler.tick():
+                    self.engine.woken.set()
+                if self._idling.is_time(self._now_s) or self.engine.family is not None:
+                    await self._turn()
                 await self._live()
+                await self.watchdog.look()
             except StoreError as error:
                 self.failed = error
                 break
@@ -63,6 +82,14 @@ class Worker:
             raise self.failed
         if self.engine.writer.failed is not None:
             raise self.engine.writer.failed
+
+    async def _turn(self) -> None:
+        await self._mail()
+        await self._stopped()
+        if self.engine.halted:
+            self._idling.looked(self._now_s)
+        else:
+            await self._look()
 
     async def _pause(self) -> None:
         if self.engine.writer.failed is not None:
@@ -128,32 +155,47 @@ class Worker:
                     session.drop(EpochLost(run_id, session.head.epoch))
 
     async def _look(self) -> None:
+        store = self.engine.store
         if self._room() <= 0:
+            self._idling.looked(self._now_s)  # a run that ends here wakes
             return
-        for holder in await self.engine.store.holders():
+        holders = [holder for holder in await store.holders() if holder.id != self.engine.worker]
+        for holder in holders:
             if self.engine.gone(holder):
-                for run in await self.engine.store.held_by(holder.id):
-                    if run.workflow in self.engine.known:
+                for run in await store.held_by(holder.id):
+                    if run.workflow in self.engine.known and self._serves(run.queue):
                         self._start(run.id, holder.id)
-        if self.engine.family is not None:
-            await self._look_at_family(self.engine.family)
+        now, family, serving = self.engine.clock.now(), self.engine.family, self.engine.serving
+        if family is not None:
+            for run in await store.due_among(now, sorted(family)):
+                self._start(run.id, None)
             return
-        now = self.engine.clock.now()
-        for run in await self.engine.store.due(now, self.engine.known, max(0, self._room())):
+        room = max(0, self._room())
+        found = await store.due(now, self.engine.known, room + self.together, serving)
+        for run in found[:room]:
             self._start(run.id, None)
+        self._ahead = deque(run.id for run in found[room:])
+        self._ahead_until = self._now_s + self.poll_s
+        living = [holder for holder in holders if not self.engine.gone(holder)]
+        following = await store.next_due(now, self.engine.known, serving)
+        self._idling.looked(self._now_s, following, living, found=bool(found))
+
+    @property
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _room(self) -> int:
         return self.together - len(self.tasks)
 
-    async def _look_at_family(self, family: set[str]) -> None:
-        now = self.engine.clock.now()
-        for run_id in sorted(family):
-            try:
-                row = await self.engine.store.run(run_id)
-            except UnknownRun:
-                continue
-            if row.owner is None and row.due is not None and row.due <= now:
-                self._start(run_id, None)
+    def _serves(self, queue: str) -> bool:
+        return self.engine.serving.queues is None or queue in self.engine.serving.queues
+
+    def _start_ahead(self) -> None:
+        """Start who was next at the last look: a look for each run that ends would cost as much as a short run."""
+        while self._ahead and self._room() > 0 and self._now_s < self._ahead_until:
+            self._start(self._ahead.popleft(), None)
+        if self._room() > 0:
+            self.engine.woken.set()
 
     def _start(self, run_id: str, owner_was: str | None) -> None:
         family = self.engine.family
@@ -165,8 +207,16 @@ class Worker:
         self.tasks[run_id] = task
 
     async def _advance(self, run_id: str, owner_was: str | None) -> None:
+        turned_away = False
         try:
-            await driver.advance(self.engine, run_id, owner_was)
+            done = await driver.advance(self.engine, run_id, owner_was)
+            self.advanced += 1
+            if self.engine.family is not None and done.status in ENDED and done.due is None:
+                self.engine.family.discard(run_id)
+        except LimitReached as error:
+            turned_away = True
+            if error.until is not None:
+                self._idling.again(error.until)
         except EpochLost:
             pass  # somebody else has it, which is what epochs are for
         except StoreError as error:
@@ -180,4 +230,5 @@ class Worker:
             log.error("run %s stopped by a defect\n%s", run_id, self.engine.traceback(error))  # noqa: TRY400
         finally:
             self.tasks.pop(run_id, None)
-            self.engine.woken.set()
+            if not turned_away:  # else it would look again, and be turned away again
+                self._start_ahead()

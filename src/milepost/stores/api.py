@@ -16,7 +16,9 @@ from typing import Any, Protocol
 import msgspec
 
 from milepost.core.breaker import Event, Probing
+from milepost.core.queues import DEFAULT, SOMEWHERE, Limit, Place
 from milepost.errors import MilepostError
+from milepost.stores.fleet import Declare, Enlist, FleetReads, Tick
 from milepost.stores.keeping import MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn
 from milepost.stores.pools import PoolReads, PoolSpent, Reserve, SetCeiling
 from milepost.stores.waits import Awaited
@@ -159,17 +161,23 @@ class NewRun:
     principal: str = ""
     tenant: str | None = None
     tags: str = "{}"
+    place: Place = SOMEWHERE
     chunks: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Post:
-    """A message for another run (or this one): wakes it when nobody holds it."""
+    """A message for another run (or this one): wakes it when nobody holds it.
+
+    One that is `patient` is the end of a child: it may wait for others while children of that run have not ended, for
+    as long as the run is patient.
+    """
 
     run_id: str
     message_id: str
     body: bytes
     at: int
+    patient: bool = False
 
 
 class Append(msgspec.Struct):
@@ -179,7 +187,8 @@ class Append(msgspec.Struct):
 
     `boundary` is the index of the entry that holds one; `scopes` must not be switched off; `work` runs inside the
     transaction and returns further entries; `release` is (now, due), where messages that wait make it due now, unless
-    that is None; `lease` is (worker, until). `probe` lets it pass an open breaker, `tried` is what attempts say of
+    that is None; where those are ends of children alone, and others go on, that waits for `patience` (milliseconds).
+    `lease` is (worker, until). `probe` lets it pass an open breaker, `tried` is what attempts say of
     their providers, and `waits` what a run that is released rests on. `reserve` is held before `work` runs, `spent` is
     booked after it; `overspent` is what the run has spent above its reservations by now, per unit.
     """
@@ -205,6 +214,7 @@ class Append(msgspec.Struct):
     waits: Sequence[Awaited] = ()
     work: Callable[[Any], list[bytes]] | None = None
     release: tuple[int | None, int | None] | None = None
+    patience: int = 0
     lease: tuple[str, int] | None = None
     reserve: Reserve | None = None
     spent: Sequence[PoolSpent] = ()
@@ -232,7 +242,8 @@ class Created:
 class Claim:
     """Take a run under the next epoch. Refused with EpochLost when `owner_was` no longer holds it.
 
-    `entry` makes the bytes of the Claimed entry from the new epoch. Answered with Head.
+    Refused with LimitReached where one of the `limits` that govern the run is used up; who takes a run over from
+    somebody else is not asked. `entry` makes the bytes of the Claimed entry from the new epoch. Answered with Head.
     """
 
     run_id: str
@@ -240,6 +251,7 @@ class Claim:
     owner_was: str | None
     at: int
     entry: Callable[[int], bytes]
+    limits: Sequence[Limit] = ()
 
 
 @dataclass(slots=True)
@@ -274,13 +286,6 @@ class Killed:
 
 
 @dataclass(slots=True)
-class Enlist:
-    """Write a worker's row."""
-
-    worker: WorkerRow
-
-
-@dataclass(slots=True)
 class Throw:
     """Throw switches, as a person does. Answered with Thrown."""
 
@@ -305,7 +310,10 @@ class Emit:
     events: Sequence[tuple[str, int, bytes]]
 
 
-Operation = Append | Create | Claim | Deliver | Kill | Enlist | Emit | Throw | SetCeiling | MarkSeal | Prune | TakeIn
+Operation = (
+    Append | Create | Claim | Deliver | Kill | Enlist | Emit | Throw | SetCeiling | MarkSeal | Prune | TakeIn
+    | Declare | Tick
+)  # fmt: skip
 
 
 class SwitchedOff(MilepostError):
@@ -326,18 +334,6 @@ class OnceTaken(MilepostError):
     def __init__(self, row: OnceRow) -> None:
         super().__init__(f"claimed by run {row.run_id}, {row.step}, which is {row.outcome}")
         self.row = row
-
-
-@dataclass(slots=True)
-class WorkerRow:
-    """A process that drives runs. Moments are milliseconds since 1970."""
-
-    id: str
-    host: str
-    pid: int
-    started_at: int
-    lease_until: int
-    ended_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -366,18 +362,9 @@ class RunRow:
     epoch: int
     seq: int
     segment: str | None
-
-
-@dataclass(slots=True)
-class DueRun:
-    """A run that may be claimed."""
-
-    run: int
-    id: str
-    workflow: str
-    attached: bool
-    status: str
-    owner: str | None
+    queue: str = DEFAULT
+    priority: int = 0
+    group: str | None = None
 
 
 @dataclass(slots=True)
@@ -451,7 +438,7 @@ class Check:
     todo: str
 
 
-class Store(PoolReads, Protocol):
+class Store(PoolReads, FleetReads, Protocol):
     """The durable verbs."""
 
     id: str
@@ -470,10 +457,6 @@ class Store(PoolReads, Protocol):
     async def resolve_id(self, prefix: str) -> str: ...
     async def runs(self, query: Query) -> list[RunRow]: ...
     async def counts(self) -> dict[str, int]: ...
-    async def due(self, now: int, workflows: Sequence[str], limit: int) -> list[DueRun]: ...
-    async def held_by(self, owner: str) -> list[DueRun]: ...
-    async def holders(self) -> list[WorkerRow]: ...
-    async def workers(self) -> list[WorkerRow]: ...
     async def effects(self, run_id: str | None = None) -> list[OpenEffect]: ...
     async def approvals(self, prefix: str = "", verdict: str | None = None) -> list[ApprovalRow]: ...
     async def switches(self) -> list[Switch]: ...

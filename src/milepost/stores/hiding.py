@@ -20,6 +20,7 @@ from milepost.stores.api import (
     EffectRow,
     Emit,
     Kill,
+    NewRun,
     Once,
     OnceRow,
     OnceSettled,
@@ -30,6 +31,7 @@ from milepost.stores.api import (
     Status,
 )
 from milepost.stores.encryption import MAGIC, KeyMissing, WrongKeyFile, reveal, shown
+from milepost.stores.fleet import Tick
 from milepost.stores.keeping import TakeIn
 from milepost.stores.waits import once_of_scope, once_scope
 
@@ -102,13 +104,9 @@ def hide(cipher: Cipher, operation: Operation) -> Operation:
         case Append():
             return _append(cipher, operation)
         case Create(run=run):
-            hidden = _with(
-                run,
-                entry=cipher.seal(run.id, "entry 1", run.entry),
-                digest=cipher.seal_text(run.id, "digest", run.digest),
-                chunks=_chunks(cipher, run.id, run.chunks),
-            )
-            return Create(hidden)
+            return Create(_new(cipher, run))
+        case Tick(runs=runs):
+            return _with(operation, runs=[_new(cipher, run) for run in runs])
         case Deliver(post=post):
             return Deliver(_post(cipher, post))
         case Kill(tell=tell):
@@ -127,6 +125,15 @@ def _with(original: T, **changes: Any) -> T:
     for name, value in changes.items():
         setattr(changed, name, value)
     return changed
+
+
+def _new(cipher: Cipher, run: NewRun) -> NewRun:
+    return _with(
+        run,
+        entry=cipher.seal(run.id, "entry 1", run.entry),
+        digest=cipher.seal_text(run.id, "digest", run.digest),
+        chunks=_chunks(cipher, run.id, run.chunks),
+    )
 
 
 def _append(cipher: Cipher, append: Append) -> Append:

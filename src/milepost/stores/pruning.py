@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.chain import genesis, link
+from milepost.core.queues import DEFAULT
 from milepost.errors import Damaged, Refused
 from milepost.stores.api import Throw
 from milepost.stores.encryption import reveal, shown
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SEQUENCE = "seal_sequence"
 ROW = (
     "id", "workflow", "version", "attached", "key", "digest", "status", "reason", "until", "ask", "why", "parent",
-    "principal", "tenant", "tags", "created_at", "changed_at",
+    "principal", "tenant", "tags", "created_at", "changed_at", "queue", "priority", "grp",
 )  # fmt: skip
 ONCE = ("tenant", "tool", "value", "step", "digest", "outcome", "result")
 APPROVAL = ("id", "step", "path", "tool", "args", "asked_at", "verdict", "by")
@@ -151,6 +152,7 @@ def take_in(batch: Batch, operation: TakeIn) -> TakenIn:
     made = (
         run, given.run_id, row["workflow"], row["version"], row["attached"], row["key"], row["digest"], taken, *asked,
         row["parent"], row["principal"], row["tenant"], row["tags"], row["created_at"], operation.at,
+        row.get("queue", DEFAULT), row.get("priority", 0), row.get("grp"),
     )  # fmt: skip
     sql.do("take_in_run", *made)
     origin = (run, given.origin, operation.bundle, operation.signer, operation.at, operation.by)
@@ -196,7 +198,7 @@ def _take_entries(batch: Batch, run: int, operation: TakeIn) -> None:
         previous, row = row, row + 1
     batch.sql.many("insert_entry", rows)
     epoch = given.epoch if operation.stop is None else given.epoch + 1
-    head = (run, epoch, previous, len(bodies), digest, boundary, given.segment)
+    head = (run, epoch, previous, len(bodies), digest, boundary, given.segment, operation.at)
     batch.sql.do("insert_head", *head)
     batch.used_rows(len(bodies))
 

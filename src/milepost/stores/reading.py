@@ -9,15 +9,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from milepost.core.chain import genesis
 from milepost.core.pools import NOTHING, Row, bucket
 from milepost.errors import Damaged, UnknownRun
 from milepost.stores import hiding, pruning, stopping
 from milepost.stores.api import (
     ApprovalRow,
-    DueRun,
     Head,
     OnceRow,
     OpenEffect,
@@ -26,10 +23,10 @@ from milepost.stores.api import (
     Stored,
     Switch,
     Tail,
-    WorkerRow,
 )
 from milepost.stores.encryption import MAGIC, reveal
 from milepost.stores.pools import PoolRow, PoolRows
+from milepost.stores.turns import FleetReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
     from milepost.stores.statements import Statements
 
 
-class Reads:
+class Reads(FleetReading):
     """Answers about a store. Each method is the one of `stores.api.Store` with its name."""
 
     __slots__ = ("_cipher", "_id", "_run", "_sql")
@@ -170,24 +167,6 @@ class Reads:
         """Return the ids of the runs this owner holds for which messages wait."""
         return [str(row[0]) for row in self._run("held_with_mail", owner)]
 
-    def due(self, now: int, workflows: Sequence[str], limit: int) -> list[DueRun]:
-        """Return runs that nobody holds and that may be claimed now."""
-        names = msgspec.json.encode(list(workflows)).decode()
-        return [_due(row) for row in self._run("due_runs", now, names, limit)]
-
-    def held_by(self, owner: str) -> list[DueRun]:
-        """Return the runs that an owner holds."""
-        return [_due(row) for row in self._run("runs_of_owner", owner)]
-
-    def holders(self) -> list[WorkerRow]:
-        """Return the workers that hold runs, alive or not."""
-        rows = self._run("holders")
-        return [WorkerRow(id_, host, pid, 0, until, ended) for id_, host, pid, until, ended in rows]
-
-    def workers(self) -> list[WorkerRow]:
-        """Return every worker that was ever enlisted."""
-        return [WorkerRow(*row) for row in self._run("workers")]
-
     def undelivered(self) -> dict[str, int]:
         """Return how many messages wait in the inbox of each run that has any."""
         return {str(run_id): int(count) for run_id, count in self._run("undelivered")}
@@ -269,8 +248,3 @@ class Reads:
 
 def _run_row(row: tuple[Any, ...]) -> RunRow:
     return RunRow(*(*row[:4], bool(row[4]), *row[5:]))
-
-
-def _due(row: tuple[Any, ...]) -> DueRun:
-    run, id_, workflow, attached, status, owner = row
-    return DueRun(run, id_, workflow, bool(attached), status, owner)

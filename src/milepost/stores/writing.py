@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 from milepost.core import append as rules
 from milepost.core.chain import genesis, link
 from milepost.errors import EpochLost, MilepostError, UnknownRun
-from milepost.stores import pruning
+from milepost.stores import pruning, turns
 from milepost.stores.api import (
     Append,
     Claim,
@@ -25,7 +25,6 @@ from milepost.stores.api import (
     Created,
     Deliver,
     Emit,
-    Enlist,
     Head,
     Kill,
     Killed,
@@ -39,6 +38,7 @@ from milepost.stores.api import (
     Throw,
 )
 from milepost.stores.facts import Facts
+from milepost.stores.fleet import Declare, Enlist, Tick
 from milepost.stores.keeping import MarkSeal, Prune, TakeIn
 from milepost.stores.pooling import Pools
 from milepost.stores.pools import PoolShort, SetCeiling
@@ -58,10 +58,11 @@ SYSTEM_ID = "system"
 class Moved:
     """Where a run's chain ends after what was written so far, and the head in memory that will be moved there."""
 
-    __slots__ = ("boundary", "hash", "head", "row", "segment", "seq")
+    __slots__ = ("at", "boundary", "hash", "head", "row", "segment", "seq")
 
     def __init__(self, head: Head, row: int, seq: int, digest: bytes) -> None:
         self.head = head
+        self.at = 0
         self.row = row
         self.seq = seq
         self.hash = digest
@@ -152,12 +153,14 @@ class Batch:
             previous = row
             row += 1
         self.facts.next_row = row
-        moved.row, moved.seq, moved.hash, moved.segment = previous, seq, digest, head.segment
+        moved.row, moved.seq, moved.hash, moved.segment, moved.at = previous, seq, digest, head.segment, append.at
         return moved
 
     def _write(self, rows: Rows, *, count: bool) -> None:
         many = self.sql.many
-        heads = [(m.row, m.seq, m.hash, m.boundary, m.segment, key, m.head.epoch) for key, m in rows.heads.items()]
+        heads = [
+            (m.row, m.seq, m.hash, m.boundary, m.segment, m.at, key, m.head.epoch) for key, m in rows.heads.items()
+        ]
         (self.sql.each if count else many)("advance_head", heads)
         many("insert_entry", rows.journal)
         if rows.chunks:
@@ -209,7 +212,7 @@ class Batch:
             many("renew_worker", [(until, worker)])
         if append.release is not None:
             now, due = append.release
-            many("release_run", [(now, due, head.run)])
+            many("release_run", [(now, due, head.run, append.patience)])
             if append.waits:
                 self.stops.wait(head.run, append.waits, append.at, due)
 
@@ -251,7 +254,7 @@ class Batch:
             case Append():
                 return self._append(operation)
             case Create(run=run):
-                return self._create(run)
+                return self.create(run)
             case Claim():
                 return self._claim(operation)
             case Deliver(post=post):
@@ -276,6 +279,10 @@ class Batch:
                 return None
             case Throw():
                 return self.stops.throw(operation)
+            case Declare():
+                return turns.declare(self.sql, operation)
+            case Tick():
+                return turns.tick(self, operation)
 
     def _append(self, append: Append) -> None:
         head, rows = append.head, Rows()
@@ -307,10 +314,10 @@ class Batch:
         """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
         found = self._row("head_of", SYSTEM_RUN)
         if found is None:
-            made = (SYSTEM_RUN, SYSTEM_ID, "", "", 0, None, "", None, None, "", None, "{}", at, at)
+            made = (SYSTEM_RUN, SYSTEM_ID, "", "", 0, None, "", None, None, "", None, "{}", at, at, "", 0, None)
             self.sql.do("insert_run", *made)
             first = genesis(self.store_id, SYSTEM_ID)
-            self.sql.do("insert_head", SYSTEM_RUN, 0, 0, 0, first, 0, None)
+            self.sql.do("insert_head", SYSTEM_RUN, 0, 0, 0, first, 0, None, at)
             found = (0, 0, 0, first, 0, None)
         epoch, row, seq, digest, _, segment = found
         append = Append(Head(SYSTEM_RUN, SYSTEM_ID, epoch, row, seq, digest, segment), [body], at)
@@ -329,7 +336,8 @@ class Batch:
             raise OnceTaken(OnceRow(*row))
         self.sql.many("claim_once", [_claim_of(append, once)])
 
-    def _create(self, new: NewRun) -> Created:
+    def create(self, new: NewRun) -> Created:
+        """Create a run, or find the one that its key names."""
         if new.key is not None:
             found = self._row("run_by_key", int(new.attached), new.key)
             if found is not None:
@@ -343,11 +351,12 @@ class Batch:
         digest = link(genesis(self.store_id, new.id), new.entry)
         made = (
             run, new.id, new.workflow, new.version, int(new.attached), new.key, new.digest, new.due, parent,
-            new.principal, new.tenant, new.tags, new.at, new.at,
+            new.principal, new.tenant, new.tags, new.at, new.at, new.place.queue, new.place.priority,
+            new.place.group,
         )  # fmt: skip
         self.sql.do("insert_run", *made)
         self.sql.many("insert_entry", [(row, run, 1, None, new.entry, digest)])
-        self.sql.do("insert_head", run, 0, row, 1, digest, row, new.segment)
+        self.sql.do("insert_head", run, 0, row, 1, digest, row, new.segment, new.at)
         if new.chunks:
             self.sql.many("insert_chunk", [(run, name, body) for name, body in new.chunks.items()])
         self.facts.next_row = row + 1
@@ -366,18 +375,19 @@ class Batch:
         assert found is not None
         if rules.claim_lost(found[0], claim.owner_was):
             raise EpochLost(claim.run_id, 0)
+        turns.admit(self.sql, claim, run, str(found[1]))
         self.sql.do("claim_run", claim.owner, claim.at, run)
         self.sql.do("waits_no_more", run)
-        return self._raise_epoch(run, claim.run_id, claim.entry)
+        return self._raise_epoch(run, claim.run_id, claim.at, claim.entry)
 
-    def _raise_epoch(self, run: int, run_id: str, entry: Any) -> Head:
+    def _raise_epoch(self, run: int, run_id: str, at: int, entry: Any) -> Head:
         found = self._row("head_of", run)
         assert found is not None
         held, row, seq, digest, _, segment = found
         epoch = rules.next_epoch(held)
         self.sql.do("raise_epoch", epoch, run)
         self.moved.pop(run, None)  # the old owner's head, wherever this batch has moved it, is appended to no more
-        append = Append(Head(run, run_id, epoch, row, seq, digest, segment), [entry(epoch)], 0)
+        append = Append(Head(run, run_id, epoch, row, seq, digest, segment), [entry(epoch)], at)
         rows = Rows()
         self._number(append, append.entries, rows)
         self._write(rows, count=False)
@@ -386,9 +396,9 @@ class Batch:
 
     def _deliver(self, post: Post) -> bool:
         run = self.run_number(post.run_id)
-        fresh = bool(self.sql.changed("deliver", run, post.message_id, post.body))
+        fresh = bool(self.sql.changed("deliver", run, post.message_id, post.body, int(post.patient)))
         if fresh:
-            self.sql.do("wake_run", post.at, run)
+            turns.wake(self.sql, run, post)
         return fresh
 
     def _kill(self, kill: Kill) -> Killed:
@@ -402,7 +412,9 @@ class Batch:
             owner = self._value("owner_of", run)
             if owner is not None and owner not in killed.owners:
                 killed.owners.append(owner)
-            self._raise_epoch(cast("int", run), str(run_id), lambda epoch, paths=open_paths: kill.entry(epoch, paths))
+            self._raise_epoch(
+                cast("int", run), str(run_id), kill.at, lambda epoch, paths=open_paths: kill.entry(epoch, paths)
+            )
             self.sql.do("lose_effects", "killed while in flight", run)
             self.sql.do("waits_no_more", run)
             freed = self.sql.run("release_failed", run)

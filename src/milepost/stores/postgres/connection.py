@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 SQL = {
     name: text.encode()
     for name, text in named_sql.load(
-        "milepost.stores.postgres", "writing.sql", "stopping.sql", "reading.sql", "keeping.sql", "pools.sql"
+        "milepost.stores.postgres",
+        "writing.sql",
+        "stopping.sql",
+        "reading.sql",
+        "keeping.sql",
+        "pools.sql",
+        "fleet.sql",
     ).items()
 }
 MIGRATIONS = known("milepost.stores.postgres.migrations")

@@ -46,15 +46,6 @@ WHERE w.id IN (SELECT DISTINCT owner FROM mp_runs WHERE owner IS NOT NULL);
 -- name: events_after
 SELECT id, at, body FROM mp_events WHERE run = $1 AND id > $2 ORDER BY id LIMIT 500;
 
--- name: due_runs
-SELECT run, id, workflow, attached, status, owner FROM mp_runs
-WHERE due <= $1 AND owner IS NULL
-    AND workflow IN (SELECT json_array_elements_text($2::json))
-ORDER BY due LIMIT $3;
-
--- name: runs_of_owner
-SELECT run, id, workflow, attached, status, owner FROM mp_runs WHERE owner = $1 LIMIT 500;
-
 -- The run from its head back to its last boundary. The predecessor's hash is read apart, to verify the first of them.
 -- name: tail_of
 WITH RECURSIVE tail (row, seq, previous, body, hash) AS (
@@ -88,7 +79,8 @@ SELECT seq, body, hash FROM newer ORDER BY seq;
 
 -- name: run_row
 SELECT r.run, r.id, r.workflow, r.version, r.attached, r.key, r.status, r.reason, r.until, r.ask, r.why, r.due, r.owner,
-    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment
+    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment, r.queue,
+    r.priority, r.grp
 FROM mp_runs r JOIN mp_heads h USING (run) LEFT JOIN mp_runs p ON p.run = r.parent
 WHERE r.id = $1;
 
@@ -97,7 +89,8 @@ SELECT id FROM mp_runs WHERE id >= $1 AND id < ($1::text || 'g') COLLATE "C" ORD
 
 -- name: find_runs
 SELECT r.run, r.id, r.workflow, r.version, r.attached, r.key, r.status, r.reason, r.until, r.ask, r.why, r.due, r.owner,
-    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment
+    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment, r.queue,
+    r.priority, r.grp
 FROM mp_runs r JOIN mp_heads h USING (run) LEFT JOIN mp_runs p ON p.run = r.parent
 WHERE r.run > 0
     AND ($1::text IS NULL OR r.status = $1) AND ($2::text IS NULL OR r.workflow = $2) AND ($3::text IS NULL OR r.key = $3)

@@ -17,13 +17,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from milepost.core.queues import EVERYTHING, Serving
 from milepost.errors import StoreBusy, StoreError, StoreFailed, StoreUnreachable
 from milepost.stores import hiding, stopping
 from milepost.stores.api import (
     ApprovalRow,
     Capabilities,
     Check,
-    DueRun,
     Head,
     OnceRow,
     OpenEffect,
@@ -32,7 +32,6 @@ from milepost.stores.api import (
     Stored,
     Switch,
     Tail,
-    WorkerRow,
 )
 from milepost.stores.encryption import reveal
 from milepost.stores.postgres import health
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from milepost.stores.api import Operation
     from milepost.stores.encryption import Cipher
+    from milepost.stores.fleet import DueRun, QueueRow, ScheduleRow, StillRun, WorkerRow
     from milepost.stores.keeping import Prunable, RunCopy, Standing
     from milepost.stores.pools import PoolRow, PoolRows
     from milepost.stores.postgres.connection import Connection
@@ -251,9 +251,37 @@ class PostgresStore:
         """Return how many runs there are by status."""
         return await self._read(Reads.counts)
 
-    async def due(self, now: int, workflows: Sequence[str], limit: int) -> list[DueRun]:
-        """Return runs that nobody holds and that may be claimed now."""
-        return await self._read(lambda reads: reads.due(now, workflows, limit))
+    async def due(self, now: int, workflows: Sequence[str], limit: int, serving: Serving = EVERYTHING) -> list[DueRun]:
+        """Return runs that nobody holds and that may be claimed now, in the order of their turns."""
+        return await self._read(lambda reads: reads.due(now, workflows, limit, serving))
+
+    async def next_due(self, now: int, workflows: Sequence[str], serving: Serving = EVERYTHING) -> int | None:
+        """Return when time alone makes the next run claimable."""
+        return await self._read(lambda reads: reads.next_due(now, workflows, serving))
+
+    async def due_among(self, now: int, run_ids: Sequence[str]) -> list[DueRun]:
+        """Return those of these runs that nobody holds and that are due."""
+        return await self._read(lambda reads: reads.due_among(now, run_ids))
+
+    async def children(self, run_id: str, most: int, *, live: bool = False) -> list[tuple[str, str]]:
+        """Return up to `most` children of a run as (id, status), the oldest first. Raises UnknownRun."""
+        return await self._read(lambda reads: reads.children(run_id, most, live=live))
+
+    async def queues(self, now: int) -> list[QueueRow]:
+        """Return every queue in which a run waits or is held, by name."""
+        return await self._read(lambda reads: reads.queues(now))
+
+    async def still(self, before: int) -> list[StillRun]:
+        """Return up to 100 runs that are held and to which nothing was written since before a moment."""
+        return await self._read(lambda reads: reads.still(before))
+
+    async def schedules(self) -> list[ScheduleRow]:
+        """Return every schedule, by name."""
+        return await self._read(lambda reads: reads.schedules())
+
+    def changed(self) -> bool:
+        """Say whether anybody may have written since this was asked last: without a hint, no."""
+        return False
 
     async def held_by(self, owner: str) -> list[DueRun]:
         """Return the runs that an owner holds."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from milepost.stores.api import Append, Claim, Create, Deliver, Emit, Enlist
+from milepost.stores.api import Append, Claim, Create, Deliver, Emit
+from milepost.stores.fleet import Enlist
 from milepost.stores.postgres.guarded import GuardedTx
 from milepost.stores.statements import Recount
 from milepost.stores.writing import Batch
@@ -110,9 +111,9 @@ class PostgresBatch(Batch):
             raise NeedsAll
         return super().alone(operation)
 
-    def _raise_epoch(self, run: int, run_id: str, entry: Any) -> Head:
+    def _raise_epoch(self, run: int, run_id: str, at: int, entry: Any) -> Head:
         self._epochs.pop(run, None)  # whoever comes behind this in the batch is compared with what is stored
-        return super()._raise_epoch(run, run_id, entry)
+        return super()._raise_epoch(run, run_id, at, entry)
 
     def work(self, append: Append, work: Callable[[Any], list[bytes]]) -> list[bytes]:  # noqa: ARG002  as in Batch
         """Run a transactional tool inside this transaction; return what it says came of it."""

@@ -13,13 +13,13 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5:
 -- Less rows here than were given is a lost epoch: a run was claimed or killed by somebody else.
 -- name: advance_head
 UPDATE mp_heads h SET row = u.row, seq = u.seq, hash = u.hash, boundary = coalesce(u.boundary, h.boundary),
-    segment = u.segment
-FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[])
-    AS u (row, seq, hash, boundary, segment, run, epoch)
+    segment = u.segment, moved_at = u.at
+FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[])
+    AS u (row, seq, hash, boundary, segment, at, run, epoch)
 WHERE h.run = u.run AND h.epoch = u.epoch;
 
 -- name: insert_head
-INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment) VALUES ($1, $2, $3, $4, $5, $6, $7);
+INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment, moved_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: head_of
 SELECT epoch, row, seq, hash, boundary, segment FROM mp_heads WHERE run = $1;
@@ -51,23 +51,34 @@ WHERE r.run = u.run;
 
 -- A message that arrived while the run was held must wake it at once.
 -- name: release_run
-UPDATE mp_runs r SET owner = NULL, due = CASE
-    WHEN EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0) THEN u.now ELSE u.due END
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (now, due, run)
+UPDATE mp_runs r SET owner = NULL, patience = u.patience, due = CASE
+    WHEN NOT EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0) THEN u.due
+    WHEN u.patience > 0 AND NOT EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0 AND i.patient = 0)
+        AND EXISTS (SELECT 1 FROM mp_runs c WHERE c.parent = r.run
+            AND c.status NOT IN ('done', 'failed', 'cancelled', 'killed'))
+        THEN least(coalesce(u.due, u.now + u.patience), u.now + u.patience)
+    ELSE u.now END
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (now, due, run, patience)
 WHERE r.run = u.run;
 
 -- name: claim_run
 UPDATE mp_runs SET owner = $1, due = NULL, status = CASE
-    WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END, changed_at = $2
+    WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END, changed_at = $2, began = coalesce(began, $2)
 WHERE run = $3;
 
 -- name: wake_run
 UPDATE mp_runs SET due = least(coalesce(due, $1::bigint), $1::bigint) WHERE run = $2 AND owner IS NULL;
 
+-- The end of a child, where others are still to come: they are taken together.
+-- name: wake_patiently
+UPDATE mp_runs r SET due = least(coalesce(due, $1::bigint + patience), $1::bigint + patience)
+WHERE run = $2 AND owner IS NULL AND patience > 0 AND EXISTS (SELECT 1 FROM mp_runs c WHERE c.parent = r.run
+    AND c.status NOT IN ('done', 'failed', 'cancelled', 'killed'));
+
 -- name: insert_run
 INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, due, parent, principal, tenant, tags,
-    created_at, changed_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'ready', $8, $9, $10, $11, $12, $13, $14);
+    created_at, changed_at, queue, priority, grp)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'ready', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
 
 -- name: run_by_key
 SELECT run, id, workflow, digest FROM mp_runs WHERE attached = $1 AND key = $2;
@@ -104,7 +115,7 @@ DELETE FROM mp_once WHERE run = $1 AND step IN (
 RETURNING tenant, tool, value;
 
 -- name: deliver
-INSERT INTO mp_inbox (run, message_id, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+INSERT INTO mp_inbox (run, message_id, body, patient) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
 -- name: take_message
 UPDATE mp_inbox SET taken = 1 WHERE id = ANY ($1::bigint[]) AND taken = 0;

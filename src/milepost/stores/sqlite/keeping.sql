@@ -81,7 +81,7 @@ DELETE FROM mp_runs WHERE run = ?;
 
 -- name: copy_row
 SELECT r.id, r.workflow, r.version, r.attached, r.key, r.digest, r.status, r.reason, r.until, r.ask, r.why, p.id AS parent,
-    r.principal, r.tenant, r.tags, r.created_at, r.changed_at
+    r.principal, r.tenant, r.tags, r.created_at, r.changed_at, r.queue, r.priority, r.grp
 FROM mp_runs r LEFT JOIN mp_runs p ON p.run = r.parent WHERE r.run = ?;
 
 -- name: boundary_seq
@@ -109,8 +109,9 @@ SELECT hash FROM chain WHERE seq = ?2;
 
 -- name: take_in_run
 INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, reason, until, ask, why, due, owner, parent,
-    principal, tenant, tags, created_at, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL, (SELECT run FROM mp_runs WHERE id = ?), ?, ?, ?, ?, ?);
+    principal, tenant, tags, created_at, changed_at, queue, priority, grp)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL, (SELECT run FROM mp_runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?,
+    ?);
 
 -- name: take_in_import
 INSERT INTO mp_imports (run, origin, bundle, signer, at, by) VALUES (?, ?, ?, ?, ?, ?);

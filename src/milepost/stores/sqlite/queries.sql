@@ -8,11 +8,11 @@ INSERT INTO mp_journal (row, run, seq, previous, body, hash) VALUES (?, ?, ?, ?,
 
 -- Zero rows here is a lost epoch: the run was claimed or killed by somebody else.
 -- name: advance_head
-UPDATE mp_heads SET row = ?, seq = ?, hash = ?, boundary = coalesce(?, boundary), segment = ?
+UPDATE mp_heads SET row = ?, seq = ?, hash = ?, boundary = coalesce(?, boundary), segment = ?, moved_at = ?
 WHERE run = ? AND epoch = ?;
 
 -- name: insert_head
-INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment, moved_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: head_of
 SELECT epoch, row, seq, hash, boundary, segment FROM mp_heads WHERE run = ?;
@@ -40,24 +40,35 @@ DELETE FROM mp_effects WHERE run = ? AND step = ?;
 -- name: put_status
 UPDATE mp_runs SET status = ?, reason = ?, until = ?, ask = ?, why = ?, changed_at = ? WHERE run = ?;
 
--- A message that arrived while the run was held must wake it at once.
+-- A message that arrived while the run was held must wake it: at once, unless only ends of children are among them, and
+-- others are still to come.
 -- name: release_run
-UPDATE mp_runs SET owner = NULL, due = CASE
-    WHEN EXISTS (SELECT 1 FROM mp_inbox WHERE mp_inbox.run = mp_runs.run AND taken = 0) THEN ?1 ELSE ?2 END
+UPDATE mp_runs SET owner = NULL, patience = ?4, due = CASE
+    WHEN NOT EXISTS (SELECT 1 FROM mp_inbox WHERE mp_inbox.run = mp_runs.run AND taken = 0) THEN ?2
+    WHEN ?4 > 0 AND NOT EXISTS (SELECT 1 FROM mp_inbox WHERE mp_inbox.run = mp_runs.run AND taken = 0 AND patient = 0)
+        AND EXISTS (SELECT 1 FROM mp_runs c WHERE c.parent = mp_runs.run
+            AND c.status NOT IN ('done', 'failed', 'cancelled', 'killed')) THEN min(coalesce(?2, ?1 + ?4), ?1 + ?4)
+    ELSE ?1 END
 WHERE run = ?3;
 
 -- name: claim_run
-UPDATE mp_runs SET owner = ?, due = NULL, status = CASE
-    WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END, changed_at = ?
-WHERE run = ?;
+UPDATE mp_runs SET owner = ?1, due = NULL, status = CASE
+    WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END, changed_at = ?2, began = coalesce(began, ?2)
+WHERE run = ?3;
 
 -- name: wake_run
 UPDATE mp_runs SET due = min(coalesce(due, ?1), ?1) WHERE run = ?2 AND owner IS NULL;
 
+-- The end of a child, where others are still to come: they are taken together.
+-- name: wake_patiently
+UPDATE mp_runs SET due = min(coalesce(due, ?1 + patience), ?1 + patience)
+WHERE run = ?2 AND owner IS NULL AND patience > 0 AND EXISTS (SELECT 1 FROM mp_runs c WHERE c.parent = mp_runs.run
+    AND c.status NOT IN ('done', 'failed', 'cancelled', 'killed'));
+
 -- name: insert_run
 INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, due, parent, principal, tenant, tags,
-    created_at, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, 'ready', ?, ?, ?, ?, ?, ?, ?);
+    created_at, changed_at, queue, priority, grp)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'ready', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- A number is never given twice: what is left of a run that was pruned still names it.
 -- name: next_run
@@ -93,7 +104,7 @@ FROM mp_once o LEFT JOIN mp_runs r USING (run) LEFT JOIN mp_tombstones t USING (
 WHERE o.tenant = ? AND o.tool = ? AND o.value = ?;
 
 -- name: deliver
-INSERT INTO mp_inbox (run, message_id, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO mp_inbox (run, message_id, body, patient) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: take_message
 UPDATE mp_inbox SET taken = 1 WHERE id = ? AND taken = 0;
@@ -207,18 +218,6 @@ INSERT INTO mp_events (run, at, body) SELECT run, ?, ? FROM mp_runs WHERE id = ?
 -- name: events_after
 SELECT id, at, body FROM mp_events WHERE run = ? AND id > ? ORDER BY id LIMIT 500;
 
--- name: due_runs
-SELECT run, id, workflow, attached, status, owner FROM mp_runs
-WHERE due <= ?1 AND owner IS NULL
-    AND workflow IN (SELECT value FROM json_each(?2))
-ORDER BY due LIMIT ?3;
-
--- name: runs_of_owner
-SELECT run, id, workflow, attached, status, owner FROM mp_runs WHERE owner = ? LIMIT 500;
-
--- name: next_due
-SELECT min(due) FROM mp_runs WHERE due IS NOT NULL;
-
 -- The run from its head back to its last boundary. The predecessor's hash is read apart, to verify the first of them.
 -- name: tail_of
 WITH RECURSIVE tail (row, seq, previous, body, hash) AS (
@@ -252,7 +251,7 @@ SELECT seq, body, hash FROM newer ORDER BY seq;
 
 -- name: run_row
 SELECT r.run, r.id, r.workflow, r.version, r.attached, r.key, r.status, r.reason, r.until, r.ask, r.why, r.due, r.owner,
-    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment
+    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment, r.queue, r.priority, r.grp
 FROM mp_runs r JOIN mp_heads h USING (run) LEFT JOIN mp_runs p ON p.run = r.parent
 WHERE r.id = ?;
 
@@ -261,7 +260,7 @@ SELECT id FROM mp_runs WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id LIMIT 6;
 
 -- name: find_runs
 SELECT r.run, r.id, r.workflow, r.version, r.attached, r.key, r.status, r.reason, r.until, r.ask, r.why, r.due, r.owner,
-    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment
+    p.id, r.principal, r.tenant, r.tags, r.created_at, r.changed_at, h.epoch, h.seq, h.segment, r.queue, r.priority, r.grp
 FROM mp_runs r JOIN mp_heads h USING (run) LEFT JOIN mp_runs p ON p.run = r.parent
 WHERE r.run > 0
     AND (?1 IS NULL OR r.status = ?1) AND (?2 IS NULL OR r.workflow = ?2) AND (?3 IS NULL OR r.key = ?3)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
+from milepost.core.queues import EVERYTHING, Serving
 from milepost.errors import StoreFailed
 from milepost.stores import hiding
 from milepost.stores.api import (
@@ -22,7 +23,6 @@ from milepost.stores.api import (
     ApprovalRow,
     Capabilities,
     Check,
-    DueRun,
     Head,
     OnceRow,
     OpenEffect,
@@ -31,10 +31,10 @@ from milepost.stores.api import (
     Stored,
     Switch,
     Tail,
-    WorkerRow,
 )
 from milepost.stores.encryption import reveal
 from milepost.stores.facts import Facts
+from milepost.stores.fleet import DueRun, QueueRow, ScheduleRow, StillRun, WorkerRow
 from milepost.stores.pools import PoolRow, PoolRows
 from milepost.stores.reading import Reads
 from milepost.stores.sqlite import health
@@ -82,6 +82,8 @@ class SqliteStore:
         self._sql = SqliteStatements(self._writer)
         self._do = self._writer.cursor().execute
         self._kept = Kept(self._writer)
+        self._version = 0
+        self._latest: tuple[Any, Any] = (None, None)
         self._failed = ""
         self.commit_seconds = 0.0
 
@@ -254,9 +256,44 @@ class SqliteStore:
         """Return how many runs there are by status."""
         return self._reads.counts()
 
-    async def due(self, now: int, workflows: Sequence[str], limit: int) -> list[DueRun]:
-        """Return runs that nobody holds and that may be claimed now."""
-        return self._reads.due(now, workflows, limit)
+    async def due(self, now: int, workflows: Sequence[str], limit: int, serving: Serving = EVERYTHING) -> list[DueRun]:
+        """Return runs that nobody holds and that may be claimed now, in the order of their turns."""
+        return self._reads.due(now, workflows, limit, serving)
+
+    async def next_due(self, now: int, workflows: Sequence[str], serving: Serving = EVERYTHING) -> int | None:
+        """Return when time alone makes the next run claimable."""
+        return self._reads.next_due(now, workflows, serving)
+
+    async def due_among(self, now: int, run_ids: Sequence[str]) -> list[DueRun]:
+        """Return those of these runs that nobody holds and that are due."""
+        return self._reads.due_among(now, run_ids)
+
+    async def children(self, run_id: str, most: int, *, live: bool = False) -> list[tuple[str, str]]:
+        """Return up to `most` children of a run as (id, status), the oldest first. Raises UnknownRun."""
+        return self._reads.children(run_id, most, live=live)
+
+    async def queues(self, now: int) -> list[QueueRow]:
+        """Return every queue in which a run waits or is held, by name."""
+        return self._reads.queues(now)
+
+    async def still(self, before: int) -> list[StillRun]:
+        """Return up to 100 runs that are held and to which nothing was written since before a moment."""
+        return self._reads.still(before)
+
+    async def schedules(self) -> list[ScheduleRow]:
+        """Return every schedule, by name."""
+        return self._reads.schedules()
+
+    def changed(self) -> bool:
+        """Say whether anybody may have written since this was asked last."""
+        with named_errors(self.place):
+            version = cast("int", self._reader.pragma("data_version"))
+            if version == self._version:
+                return False
+            self._version = version
+            ((entry, message),) = self._reader.execute(SQL["latest"]).fetchall()  # a lease that is renewed is no news
+        before, self._latest = self._latest, (entry, message)
+        return self._latest != before
 
     async def held_by(self, owner: str) -> list[DueRun]:
         """Return the runs that an owner holds."""

@@ -25,7 +25,8 @@ from types import FrameType
 from milepost.core import codec
 from milepost.core import entries as e
 from milepost.errors import MilepostError
-from milepost.stores.api import Append, Claim, Create, Deliver, Enlist, Operation
+from milepost.stores.api import Append, Claim, Create, Deliver, Operation
+from milepost.stores.fleet import Enlist
 
 # A loop inside a tool comes to the same line again and again: the first times tell what there is to tell.
 TIMES_MOST = 3

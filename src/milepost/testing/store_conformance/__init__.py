@@ -20,6 +20,7 @@ processes do. Everything goes through the Store protocol; what is stored in is n
 """
 
 from milepost.testing.store_conformance.breakers import Breakers, Waits
+from milepost.testing.store_conformance.children import Children
 from milepost.testing.store_conformance.chunks import Chunks
 from milepost.testing.store_conformance.claims import Claims
 from milepost.testing.store_conformance.identities import Identities
@@ -31,18 +32,22 @@ from milepost.testing.store_conformance.opening import Opening
 from milepost.testing.store_conformance.pools import Pools
 from milepost.testing.store_conformance.projections import Projections
 from milepost.testing.store_conformance.refusals import Refusals
+from milepost.testing.store_conformance.schedules import Schedules
 from milepost.testing.store_conformance.subject import StoreFactory, Subject, proves
 from milepost.testing.store_conformance.switches import Switches
 from milepost.testing.store_conformance.transactions import Transactions
+from milepost.testing.store_conformance.turns import Turns
 
 ALL = (
-    Breakers, Chunks, Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Pools, Projections, Refusals,
-    Switches, Waits,
+    Breakers, Children, Chunks,
+    Claims, Identities, Inbox, Journal, Keeping, Killing, Opening, Pools, Projections, Refusals,
+    Schedules, Switches, Turns, Waits,
 )  # fmt: skip
 
 __all__ = [
     "ALL",
     "Breakers",
+    "Children",
     "Chunks",
     "Claims",
     "Identities",
@@ -54,10 +59,12 @@ __all__ = [
     "Pools",
     "Projections",
     "Refusals",
+    "Schedules",
     "StoreFactory",
     "Subject",
     "Switches",
     "Transactions",
+    "Turns",
     "Waits",
     "proves",
 ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from milepost.errors import EpochLost, UnknownRun
-from milepost.stores.api import Create, EffectRow, Enlist, NewRun, Once, WorkerRow
+from milepost.stores.api import Create, EffectRow, NewRun, Once
+from milepost.stores.fleet import Enlist, WorkerRow
 from milepost.testing.store_conformance.subject import (
     Subject,
     append,

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from milepost.errors import UnknownRun
-from milepost.stores.api import ApprovalRow, EffectRow, Emit, Enlist, OpenEffect, Query, WorkerRow
+from milepost.stores.api import ApprovalRow, EffectRow, Emit, OpenEffect, Query
+from milepost.stores.fleet import Enlist, WorkerRow
 from milepost.testing.store_conformance.subject import Subject, append, proves, raised, status
 
 

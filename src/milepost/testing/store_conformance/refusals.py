@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from milepost.errors import EpochLost, UnknownRun
-from milepost.stores.api import (
-    Append,
-    ApprovalRow,
-    Create,
-    EffectRow,
-    Enlist,
-    NewRun,
-    Once,
-    OnceTaken,
-    Post,
-    SwitchedOff,
-    WorkerRow,
-)
+from milepost.stores.api import Append, ApprovalRow, Create, EffectRow, NewRun, Once, OnceTaken, Post, SwitchedOff
+from milepost.stores.fleet import Enlist, WorkerRow
 from milepost.testing.store_conformance.subject import (
     Subject,
     append,
