@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from milepost.core.approval import TTL_MS
 from milepost.core.authority import Authority
@@ -26,6 +26,7 @@ from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool, checked_reconciler
 from milepost.definitions.workflows import Workflow
 from milepost.errors import (
+    ExtraMissing,
     InvalidDeclaration,
     StartConflict,
     TookTooLong,
@@ -38,15 +39,19 @@ from milepost.operations.signatures import TrustedOperators
 from milepost.runtime import driver, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
-from milepost.runtime.clock import Clock
 from milepost.runtime.driving import Driving, Resting
+from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.watchdog import STILL_MS
 from milepost.runtime.worker import Worker
 from milepost.stores.api import Create, Store
 from milepost.stores.encryption import load as load_cipher
+from milepost.stores.places import is_postgres, place_of
 from milepost.stores.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from milepost.stores.postgres.store import PostgresStore
 
 DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
@@ -62,12 +67,30 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
     Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
     """
     scheme, found, place = url.partition(":///")
-    if not found or scheme != "sqlite" or not place:
-        why = f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db"
+    postgres = is_postgres(url)
+    if not postgres and (not found or scheme != "sqlite" or not place):
+        why = (
+            f"store {place_of(url)!r}: write it like sqlite:///milepost.db, or with an absolute path "
+            "sqlite:////var/milepost.db, or like postgresql://user@host/database"
+        )
         raise InvalidDeclaration(why)
     named = os.environ.get(ENCRYPTION)
     keys_at = encryption or (Path(named) if named else None)
-    return SqliteStore(place, create=create, cipher=None if keys_at is None else load_cipher(keys_at))
+    cipher = None if keys_at is None else load_cipher(keys_at)
+    return (
+        _in_postgres()(url, create=create, cipher=cipher)
+        if postgres
+        else SqliteStore(place, create=create, cipher=cipher)
+    )
+
+
+def _in_postgres() -> type[PostgresStore]:
+    try:
+        from milepost.stores.postgres.store import PostgresStore as Found  # noqa: PLC0415  an extra, and slow to import
+    except ImportError as error:
+        what = "stores in PostgreSQL"
+        raise ExtraMissing(what, "postgres") from error
+    return Found
 
 
 class App(Deciding, Fleet):
@@ -271,7 +294,7 @@ class App(Deciding, Fleet):
             tools=self._tools,
             resources=self._resources,
             secrets=self._secrets,
-            clock=self._clock,
+            clock=self._clock or SystemClock(store.wall),
             lease_ms=self._lease_ms,
             policy=None if self.policy is None else PolicyFile(self.policy),
             breaker=self._breaker,

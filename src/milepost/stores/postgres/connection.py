@@ -21,6 +21,7 @@ from psycopg.types.string import StrDumper
 from milepost.errors import NotAStore, StoreBusy, StoreError, StoreFailed, StoreMissing, StoreUnreachable
 from milepost.stores import named_sql
 from milepost.stores.migrate import known, pending
+from milepost.stores.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,15 +82,10 @@ def address(url: str) -> Address:
     """Return what a URL names. Raises StoreError where it is none that libpq understands."""
     try:
         said = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        why = (
-            f"{url.partition('@')[2] or url.partition('?')[0]}: {error}. Write it like postgresql://user@host/database"
-        )
-        raise StoreError(why.replace("\n", " ")) from error
-    host, port = str(said.get("host") or "local"), said.get("port")
-    user, name = said.get("user"), said.get("dbname") or said.get("user") or ""
-    shown = f"postgresql://{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}/{name}"
-    return Address(make_conninfo("", **{**STEADY, **said}), shown)
+    except psycopg.Error:  # what libpq says of it may hold the password
+        why = f"{place_of(url)} is no address of a database. Write it like postgresql://user@host/database"
+        raise StoreError(why) from None
+    return Address(make_conninfo("", **{**STEADY, **said}), place_of(url))
 
 
 def connect(where: Address) -> Connection:

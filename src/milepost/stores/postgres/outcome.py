@@ -10,8 +10,9 @@ import psycopg
 
 from milepost.errors import StoreBusy, StoreFailed, StoreUnreachable
 from milepost.stores.api import Append
-from milepost.stores.postgres.connection import connect, named, named_errors, settle
+from milepost.stores.postgres.connection import SQL, connect, named, named_errors, settle
 from milepost.stores.postgres.locking import begin
+from milepost.stores.postgres.server_clock import ServerClock, since_boot
 from milepost.stores.postgres.statements import PostgresStatements
 from milepost.stores.postgres.writing import NeedsAll, PostgresBatch, holds_all, touched
 from milepost.stores.statements import Recount
@@ -56,6 +57,9 @@ class Line:
         self._id = store_id
         self._cipher = cipher
         self._patience_s = patience_s
+        self.clock = ServerClock()
+        asked_at = since_boot()
+        self.clock.heard(self._asked(SQL["now"].decode()), asked_at)
         self._timeline = self._asked(TIMELINE)
         self.stops: list[Any] | None = None  # what stood at the last batch, as rows; None where it changed that itself
 
@@ -98,7 +102,9 @@ class Line:
         connection, sent = self._connection, None
         try:
             numbers, ids = touched(operations)
+            asked_at = since_boot()
             begun = begin(connection, numbers, ids, shared=shared, durable=True)
+            self.clock.heard(begun.now, asked_at)
             with connection.pipeline() as pipeline:
                 sql = PostgresStatements(connection, pipeline, begun.known)
                 batch = PostgresBatch(sql, connection, pipeline, self._id, self._cipher, shared=shared, begun=begun)
