@@ -120,6 +120,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
     closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
     started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
+    beside = pools.held_beside(session, step)
     try:
         await started
     except asyncio.CancelledError:
@@ -130,7 +131,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
         raise
     except (SwitchedOff, PoolShort, OnceTaken) as refusal:
         undo()
-        await gates.wait_refused(branch, step, effect, refusal)
+        await gates.wait_refused(branch, step, effect, refusal, beside)
         return
     session.engine.leased(lease)
     recorded = session.state.steps[step.id]
@@ -425,6 +426,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         spent=spent,
         chunks=chunks,
     )
+    beside = pools.held_beside(session, step)
     try:
         await future
     except asyncio.CancelledError:
@@ -435,7 +437,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         raise
     except (SwitchedOff, PoolShort, OnceTaken, gates.Halted) as refusal:
         undo()
-        await gates.wait_refused(branch, step, effect, refusal)
+        await gates.wait_refused(branch, step, effect, refusal, beside)
     except gates.WorkFailed as failure:
         undo()
         _rolled_back(session, step, effect, number, failure.error)

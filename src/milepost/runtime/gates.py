@@ -221,10 +221,12 @@ async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, ref
     await waits.wait_switch(branch, step, refusal.switch)
 
 
-async def wait_pool(branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort) -> None:
-    """Rest while a shared budget does not suffice."""
+async def wait_pool(
+    branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort, beside: frozenset[str]
+) -> None:
+    """Rest while a shared budget does not suffice; `beside` held some of it when it was asked."""
     plan(branch.session, step, effect, Waiting("budget"))
-    await pools.wait(branch, step, refusal.short)
+    await pools.wait(branch, step, refusal.short, beside)
 
 
 async def wait_refused(
