@@ -8,6 +8,8 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
+from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -85,12 +87,12 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
 
 
 def _in_postgres() -> type[PostgresStore]:
-    try:
-        from milepost.stores.postgres.store import PostgresStore as Found  # noqa: PLC0415  an extra, and slow to import
+    try:  # by name: it is an extra, and slow to import
+        found: type[PostgresStore] = import_module("milepost.stores.postgres.store").PostgresStore
     except ImportError as error:
         what = "stores in PostgreSQL"
         raise ExtraMissing(what, "postgres") from error
-    return Found
+    return found
 
 
 class App(Deciding, Fleet):

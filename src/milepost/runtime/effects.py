@@ -395,7 +395,6 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
 async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> None:
     """Run a transactional tool inside the append: its effect and its outcome commit together, or not at all."""
     session, tool = branch.session, step.tool
-    engine = session.engine
     number = 1 if effect is None else effect.attempt + 1
     undo = gates.before_start(session, step.id)
     settled: list[OnceSettled] = []
@@ -408,7 +407,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     def work(tx: Any) -> list[bytes]:
         raw, chunk = session.stow(tool.result.write(step.bound.call(tool.fn, tx)))
         chunks.update(chunk or {})
-        confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=raw)
+        confirmed = e.EffectConfirmed(at=session.engine.clock.now(), step=step.id, attempt=number, result=raw)
         done.append(confirmed)
         spent[:] = pools.settled_at_once(session, step)
         if once is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from milepost.errors import EpochLost, StoreFailed
-from milepost.stores.postgres import outcome
+from milepost.stores.postgres.connection import SQL
 from milepost.stores.postgres.store import PostgresStore
 from milepost.testing.store_conformance.subject import Subject, append, claim
 from tests.servers.fixtures import OwnPostgres, PostgresDatabase
@@ -82,7 +82,7 @@ def test_a_commit_that_nobody_can_tell_any_more_stops_the_process(
         place = place_behind(cutter, database)
         subject = Subject(place, await place.open())
         head = await subject.held("a1")
-        monkeypatch.setattr(outcome, "TIMELINE", "SELECT 'another'")
+        monkeypatch.setitem(SQL, "timeline", b"SELECT 'another'")
         cutter.cut = "behind"
         with pytest.raises(StoreFailed, match="another server has taken over"):
             await subject.write(append(head, b"who knows"))

@@ -38,6 +38,7 @@ SQL = {
         "keeping.sql",
         "pools.sql",
         "fleet.sql",
+        "asking.sql",
     ).items()
 }
 MIGRATIONS = known("milepost.stores.postgres.migrations")
@@ -105,7 +106,7 @@ def settle(connection: Connection, where: Address) -> None:
         if version < OLDEST:
             why = f"{where.place} is served by PostgreSQL {version}; {OLDEST} is the oldest that Milepost runs on."
             raise StoreError(why)
-        (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+        (pid,) = connection.execute(SQL["backend"]).fetchone() or (0,)
         direct = pid == connection.info.backend_pid
         connection.prepare_threshold = PREPARE_AFTER if direct else None
 
@@ -167,7 +168,7 @@ def prepare(connection: Connection, place: str, *, create: bool) -> str:
             raise StoreMissing(place)
         with connection.transaction():
             connection.execute(LIMITS)
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATING])
+            connection.execute(SQL["lock_gate"].replace(b"{}", b"%d" % MIGRATING))
             _migrate(connection, place)
         return str(_one(connection, "get_meta", "store_id"))
 

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 RETRIES = 3
 IN_THE_WAY = {"40001", "40P01", "55P03", "23505"}  # others were: with the gate held alone there are none
-TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
-STATUS = "SELECT pg_xact_status($1::text::xid8)"
-# What is left of a connection whose end the server has not noticed: it would hold its locks until it does.
-END = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE backend_xid = ($1::text::xid8)::xid AND pid <> pg_backend_pid()"""
 
 
 Written = tuple[PostgresBatch, list[Any]]
@@ -61,8 +56,8 @@ class Line:
         self._patience_s = patience_s
         self.clock = ServerClock()
         asked_at = since_boot()
-        self.clock.heard(self._asked(SQL["now"].decode()), asked_at)
-        self._timeline = self._asked(TIMELINE)
+        self.clock.heard(self._asked("now"), asked_at)
+        self._timeline = self._asked("timeline")
         self.stops: list[Any] | None = None  # what stood at the last batch, as rows; None where it changed that itself
 
     def close(self) -> None:
@@ -161,7 +156,7 @@ class Line:
                 self._connection = connect(self._where)
                 settle(self._connection, self._where)
                 if xid:
-                    self._asked(END, xid)
+                    self._asked("end_of", xid)
             except (StoreUnreachable, psycopg.OperationalError) as error:
                 if time.monotonic() + wait > until:
                     raise StoreBusy(self._where.place) from error
@@ -179,9 +174,9 @@ class Line:
         try:
             self._reconnect(until, xid)
             while True:
-                if self._asked(TIMELINE) != self._timeline:
+                if self._asked("timeline") != self._timeline:
                     raise StoreFailed("the connection broke inside COMMIT, and another server has taken over")
-                status = self._asked(STATUS, xid)
+                status = self._asked("outcome", xid)
                 if status in {"committed", "aborted"}:
                     return bool(status == "committed")
                 if status is None or time.monotonic() > until:
@@ -190,9 +185,9 @@ class Line:
         except (StoreBusy, StoreUnreachable, psycopg.Error) as error:
             raise StoreFailed(f"the connection broke inside COMMIT, and the server is away: {error}") from error
 
-    def _asked(self, sql: str, *args: Any) -> Any:
+    def _asked(self, name: str, *args: Any) -> Any:
         cursor: psycopg.RawCursor[tuple[Any, ...]] = psycopg.RawCursor(self._connection)
-        row = cursor.execute(sql.encode(), args, prepare=False).fetchone()
+        row = cursor.execute(SQL[name], args, prepare=False).fetchone()
         return row[0] if row else None
 
 

@@ -108,9 +108,6 @@ SELECT r.id, e.step, e.path, e.tool, e.effect, e.outcome, e.attempt, e.started_a
 FROM mp_effects e JOIN mp_runs r USING (run)
 WHERE ($1::bigint IS NULL OR e.run = $1) ORDER BY e.run, e.started_at NULLS FIRST, e.step LIMIT 1000;
 
--- name: now
-SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
-
 -- name: is_store
 SELECT to_regclass('mp_migrations') IS NOT NULL;
 
