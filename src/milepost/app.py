@@ -41,8 +41,8 @@ from milepost.operations.signatures import TrustedOperators
 from milepost.runtime import driver, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
-from milepost.runtime.driving import Driving, Resting
 from milepost.runtime.clock import Clock, SystemClock
+from milepost.runtime.driving import Driving, Resting
 from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.watchdog import STILL_MS

@@ -420,7 +420,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         started,
         once=once,
         scopes=gates.scopes(session, tool),
-        work=gates.unless_halted(engine.store.place, gates.certain(work)),
+        work=gates.unless_halted(session.engine.store.local, gates.certain(work)),
         once_settled=settled,
         spent=spent,
         chunks=chunks,

@@ -230,13 +230,17 @@ async def wait_pool(
 
 
 async def wait_refused(
-    branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff | PoolShort | OnceTaken | Halted
+    branch: Branch,
+    step: ToolStep,
+    effect: Effect | None,
+    refusal: SwitchedOff | PoolShort | OnceTaken | Halted,
+    beside: frozenset[str],
 ) -> None:
-    """Rest on what refused an append that is taken back."""
+    """Rest on what refused an append that is taken back; `beside` held reservations when it was asked for."""
     if isinstance(refusal, SwitchedOff):
         await wait_switch(branch, step, effect, refusal)
     elif isinstance(refusal, PoolShort):
-        await wait_pool(branch, step, effect, refusal)
+        await wait_pool(branch, step, effect, refusal, beside)
     elif isinstance(refusal, OnceTaken):
         await wait_once(branch, step, effect, refusal)
     else:
