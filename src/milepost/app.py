@@ -12,7 +12,7 @@ from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from milepost.core.approval import TTL_MS
 from milepost.core.authority import Authority
@@ -28,7 +28,6 @@ from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool, checked_reconciler
 from milepost.definitions.workflows import Workflow
 from milepost.errors import (
-    ExtraMissing,
     InvalidDeclaration,
     StartConflict,
     TookTooLong,
@@ -47,13 +46,11 @@ from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.watchdog import STILL_MS
 from milepost.runtime.worker import Worker
+from milepost.stores import postgres
 from milepost.stores.api import Create, Store
 from milepost.stores.encryption import load as load_cipher
 from milepost.stores.places import is_postgres, place_of
 from milepost.stores.sqlite.store import SqliteStore
-
-if TYPE_CHECKING:
-    from milepost.stores.postgres.store import PostgresStore
 
 DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
@@ -69,8 +66,8 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
     Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
     """
     scheme, found, place = url.partition(":///")
-    postgres = is_postgres(url)
-    if not postgres and (not found or scheme != "sqlite" or not place):
+    in_postgres = is_postgres(url)
+    if not in_postgres and (not found or scheme != "sqlite" or not place):
         why = (
             f"store {place_of(url)!r}: write it like sqlite:///milepost.db, or with an absolute path "
             "sqlite:////var/milepost.db, or like postgresql://user@host/database"
@@ -79,20 +76,8 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
     named = os.environ.get(ENCRYPTION)
     keys_at = encryption or (Path(named) if named else None)
     cipher = None if keys_at is None else load_cipher(keys_at)
-    return (
-        _in_postgres()(url, create=create, cipher=cipher)
-        if postgres
-        else SqliteStore(place, create=create, cipher=cipher)
-    )
-
-
-def _in_postgres() -> type[PostgresStore]:
-    try:  # by name: it is an extra, and slow to import
-        found: type[PostgresStore] = import_module("milepost.stores.postgres.store").PostgresStore
-    except ImportError as error:
-        what = "stores in PostgreSQL"
-        raise ExtraMissing(what, "postgres") from error
-    return found
+    kind: Callable[..., Store] = postgres.store_class(import_module) if in_postgres else SqliteStore
+    return kind(url if in_postgres else place, create=create, cipher=cipher)
 
 
 class App(Deciding, Fleet):
