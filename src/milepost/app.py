@@ -8,7 +8,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
-from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -49,14 +48,12 @@ from milepost.runtime.worker import Worker
 from milepost.stores import postgres
 from milepost.stores.api import Create, Store
 from milepost.stores.encryption import load as load_cipher
-from milepost.stores.places import is_postgres, place_of
+from milepost.stores.places import file_of
 from milepost.stores.sqlite.store import SqliteStore
 
 DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
-
-
 ENCRYPTION = "MILEPOST_ENCRYPTION"
 
 
@@ -65,19 +62,12 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
 
     Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
     """
-    scheme, found, place = url.partition(":///")
-    in_postgres = is_postgres(url)
-    if not in_postgres and (not found or scheme != "sqlite" or not place):
-        why = (
-            f"store {place_of(url)!r}: write it like sqlite:///milepost.db, or with an absolute path "
-            "sqlite:////var/milepost.db, or like postgresql://user@host/database"
-        )
-        raise InvalidDeclaration(why)
+    file = file_of(url)
     named = os.environ.get(ENCRYPTION)
     keys_at = encryption or (Path(named) if named else None)
     cipher = None if keys_at is None else load_cipher(keys_at)
-    kind: Callable[..., Store] = postgres.store_class(import_module) if in_postgres else SqliteStore
-    return kind(url if in_postgres else place, create=create, cipher=cipher)
+    kind: Callable[..., Store] = postgres.store_class(import_module) if file is None else SqliteStore
+    return kind(file or url, create=create, cipher=cipher)
 
 
 class App(Deciding, Fleet):

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from milepost.errors import StoreError
+from milepost.errors import InvalidDeclaration, StoreError
 
 POSTGRES = ("postgresql", "postgres")
 LOCAL = "MILEPOST_LOCAL"
@@ -31,6 +31,20 @@ def wall_ms() -> int:
 def is_postgres(url: str) -> bool:
     """Say whether a URL names a PostgreSQL database."""
     return url.partition("://")[0] in POSTGRES
+
+
+def file_of(url: str) -> str | None:
+    """Return the file that a URL names, None for a database. Raises InvalidDeclaration for anything else."""
+    if is_postgres(url):
+        return None
+    scheme, found, file = url.partition(":///")
+    if not found or scheme != "sqlite" or not file:
+        why = (
+            f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db, or "
+            "like postgresql://user@host/database"
+        )
+        raise InvalidDeclaration(why)
+    return file
 
 
 def place_of(url: str) -> str:
