@@ -40,8 +40,8 @@ def file_of(url: str) -> str | None:
     scheme, found, file = url.partition(":///")
     if not found or scheme != "sqlite" or not file:
         why = (
-            f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db, or "
-            "like postgresql://user@host/database"
+            f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db, "
+            "or like postgresql://user@host/database"
         )
         raise InvalidDeclaration(why)
     return file
