@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -38,21 +39,21 @@ from milepost.operations.signatures import TrustedOperators
 from milepost.runtime import driver, ruling, starting
 from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
-from milepost.runtime.clock import Clock
+from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.driving import Driving, Resting
 from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.watchdog import STILL_MS
 from milepost.runtime.worker import Worker
+from milepost.stores import postgres
 from milepost.stores.api import Create, Store
 from milepost.stores.encryption import load as load_cipher
+from milepost.stores.places import file_of
 from milepost.stores.sqlite.store import SqliteStore
 
 DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
-
-
 ENCRYPTION = "MILEPOST_ENCRYPTION"
 
 
@@ -61,13 +62,12 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
 
     Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
     """
-    scheme, found, place = url.partition(":///")
-    if not found or scheme != "sqlite" or not place:
-        why = f"store {url!r}: write it like sqlite:///milepost.db, or with an absolute path sqlite:////var/milepost.db"
-        raise InvalidDeclaration(why)
+    file = file_of(url)
     named = os.environ.get(ENCRYPTION)
     keys_at = encryption or (Path(named) if named else None)
-    return SqliteStore(place, create=create, cipher=None if keys_at is None else load_cipher(keys_at))
+    cipher = None if keys_at is None else load_cipher(keys_at)
+    kind: Callable[..., Store] = postgres.store_class(import_module) if file is None else SqliteStore
+    return kind(file or url, create=create, cipher=cipher)
 
 
 class App(Deciding, Fleet):
@@ -271,7 +271,7 @@ class App(Deciding, Fleet):
             tools=self._tools,
             resources=self._resources,
             secrets=self._secrets,
-            clock=self._clock,
+            clock=self._clock or SystemClock(store.wall),
             lease_ms=self._lease_ms,
             policy=None if self.policy is None else PolicyFile(self.policy),
             breaker=self._breaker,

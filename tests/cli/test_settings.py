@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from milepost.cli.settings import Settings, load_app, place_of, url_of
+from milepost.cli.settings import Settings, load_app, url_of
+from milepost.stores.places import place_of
 from tests.cli.shop_floor import Shop
 
 

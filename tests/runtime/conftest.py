@@ -3,13 +3,18 @@
 import asyncio
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.stage import Stage
+from tests.runtime.stage import DatabaseStage, Stage
+from tests.servers.fixtures import PostgresServers, postgres_servers
+
+__all__ = ["postgres_servers"]
 
 TEST_S = 1_500 if os.environ.get("MILEPOST_SWEEP") == "all" else 60
+ON = os.environ.get("MILEPOST_TEST_STORE", "")  # `postgres-18`: then these tests run on a database of that version
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,6 +34,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A fresh store and a clock that stands still until a test moves it."""
-    return Stage(tmp_path)
+    if not ON:
+        yield Stage(tmp_path)
+        return
+    servers: PostgresServers = request.getfixturevalue("postgres_servers")
+    server = servers.get(int(ON.removeprefix("postgres-")))
+    name = server.create_database()
+    yield DatabaseStage(tmp_path, server.url(name))
+    server.drop_database(name)

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import psycopg
 
 import milepost as mp
+from milepost.stores.places import local_of
 from milepost.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
@@ -22,6 +24,7 @@ class Stage:
         self.folder = folder
         self.path = folder / "store.db"
         self.url = f"sqlite:///{self.path}"
+        self.local = str(self.path)
         self.clock = ManualClock()
 
     def app(self, *workflows: mp.Workflow[Any, Any], still: bool = False, **options: Any) -> mp.App:
@@ -46,6 +49,21 @@ class Stage:
     def bytes_on_disk(self) -> bytes:
         """Return all bytes of the store's files. Call it while no app is open."""
         return b"".join(path.read_bytes() for path in sorted(self.folder.glob("store.db*")) if path.is_file())
+
+
+class DatabaseStage(Stage):
+    """A store in a database of its own."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder)
+        self.url = url
+        self.local = local_of(url)
+
+    def rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
+        """Return rows of the database, read through a connection of our own."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(sql.replace("%", "%%").replace("?", "%s").encode(), args)
+            return cursor.fetchall() if cursor.description else []
 
 
 async def until(ask: Callable[[], Awaitable[T | None]], saying: str = "") -> T:

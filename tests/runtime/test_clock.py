@@ -1,6 +1,7 @@
 """The time that a process goes by does not go back, whatever becomes of the machine's clock."""
 
-from milepost.runtime.clock import SystemClock, wall_ms
+from milepost.runtime.clock import SystemClock
+from milepost.stores.places import wall_ms
 
 DAY_MS = 86_400_000
 

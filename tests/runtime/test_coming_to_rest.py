@@ -180,9 +180,9 @@ async def test_a_worker_is_not_taken_for_dead_while_a_tool_keeps_its_cancellatio
     await started.wait()
     stop.set()
     await serving
-    files = list(locks.folder_of(str(stage.path)).glob("*.lock"))
+    files = list(locks.folder_of(stage.local).glob("*.lock"))
     assert len(files) == 1
-    assert not locks.is_dead(str(stage.path), files[0].name.removesuffix(".lock"))
+    assert not locks.is_dead(stage.local, files[0].name.removesuffix(".lock"))
     go_on.set()
 
 
@@ -238,9 +238,9 @@ async def lost_elsewhere(run: mp.Run) -> str:
     return await post("x")
 
 
-def moving(place: str) -> mp.App:
+def moving(url: str) -> mp.App:
     """Return an app whose workers are soon taken for gone."""
-    return mp.App(f"sqlite:///{place}", workflows=[lost_elsewhere], lease="1s")
+    return mp.App(url, workflows=[lost_elsewhere], lease="1s")
 
 
 def test_a_worker_of_another_machine_is_taken_for_quiet_after_its_lease_and_the_attempts_time(stage: Stage) -> None:
@@ -248,12 +248,12 @@ def test_a_worker_of_another_machine_is_taken_for_quiet_after_its_lease_and_the_
     root = Path(__file__).parents[2]
     environment = {**os.environ, "MILEPOST_TEST_DIES": "1", "PYTHONPATH": f"{root / 'src'}:{root}"}
     process = subprocess.run(
-        [sys.executable, "-c", KILLED_ELSEWHERE, str(stage.path)], env=environment, cwd=root, timeout=60, check=False
+        [sys.executable, "-c", KILLED_ELSEWHERE, stage.url], env=environment, cwd=root, timeout=60, check=False
     )
     assert process.returncode == -signal.SIGKILL
 
     async def wait() -> str:
-        async with moving(str(stage.path)) as app:
+        async with moving(stage.url) as app:
             ((run_id,),) = stage.rows("SELECT id FROM mp_runs WHERE run > 0")
             return await app.handle(run_id, lost_elsewhere).result(timeout="20s")
 

@@ -13,7 +13,7 @@ async def test_an_identity_is_claimed_by_whichever_try_of_a_transactional_tool_c
     @mp.tool(effect="transactional", once="order", retry=mp.Retry(3, first="1ms"))
     def book(tx: mp.Tx, order: str) -> str:
         tx.execute("CREATE TABLE IF NOT EXISTS bookings (customer_order TEXT)")
-        tx.execute("INSERT INTO bookings VALUES (?)", (order,))
+        tx.execute("INSERT INTO bookings VALUES ($1)", (order,))
         if failures:
             raise failures.pop()
         return f"booked {order}"

@@ -138,7 +138,7 @@ async def test_a_transactional_tool_with_an_identity_commits_once(stage: Stage) 
     @mp.tool(effect="transactional", once="order")
     def book(tx: mp.Tx, order: str) -> int:
         tx.execute("CREATE TABLE IF NOT EXISTS bookings (customer_order TEXT)")
-        tx.execute("INSERT INTO bookings VALUES (?)", (order,))
+        tx.execute("INSERT INTO bookings VALUES ($1)", (order,))
         return int(tx.execute("SELECT count(*) FROM bookings")[0][0])
 
     @mp.workflow(version="1", tools=[book])

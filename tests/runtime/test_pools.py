@@ -204,7 +204,7 @@ async def test_a_transactional_tool_is_paid_for_in_the_transaction_in_which_it_a
     @mp.tool(effect="transactional", cost=USD1)
     def note(tx: mp.Tx, text: str) -> int:
         tx.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT)")
-        tx.execute("INSERT INTO notes VALUES (?)", (text,))
+        tx.execute("INSERT INTO notes VALUES ($1)", (text,))
         if text == "broken":
             raise mp.Rejected("no")
         return int(tx.execute("SELECT count(*) FROM notes")[0][0])

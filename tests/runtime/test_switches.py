@@ -150,7 +150,7 @@ async def test_while_the_stop_file_stands_nothing_starts_and_then_all_goes_on(st
     """Requirement 66. Requirement 60. It is looked at before each send, and no database is asked."""
     desk = Desk()
     async with stage.app(desk.paying, desk.looking) as app:
-        place = str(stage.path)
+        place = stage.local
         marks.stop(place, marks.Stop("ann", "the database hangs", 1))
         handles = [await app.start(desk.paying, "o-1"), await app.start(desk.looking, "o-2")]
         await asyncio.sleep(0.5)
@@ -163,7 +163,7 @@ async def test_while_the_stop_file_stands_nothing_starts_and_then_all_goes_on(st
 
 
 async def test_a_run_that_was_under_way_when_the_stop_file_came_rests(stage: Stage) -> None:
-    place = str(stage.path)
+    place = stage.local
     calls: list[int] = []
 
     @mp.tool(effect="keyed", key_ttl="24h")
@@ -192,7 +192,7 @@ async def test_a_run_that_was_under_way_when_the_stop_file_came_rests(stage: Sta
 
 async def test_what_nobody_knows_is_neither_sent_again_nor_asked_about_while_the_stop_file_stands(stage: Stage) -> None:
     """Requirement 66. Each resend that was begun and not sent would have been one of its few tries."""
-    place = str(stage.path)
+    place = stage.local
     calls: list[int] = []
     asked: list[str] = []
 
@@ -267,7 +267,7 @@ async def test_the_mark_of_a_kill_stands_until_what_was_killed_has_let_go(stage:
         await sent.wait()
         worker = app._worker
         assert worker is not None
-        place, name = str(stage.path), worker.engine.worker
+        place, name = stage.local, worker.engine.worker
         await app._operator().kill(handle.id, by="ann", why="it hangs")
 
         await worker._live()

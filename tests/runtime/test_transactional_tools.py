@@ -22,7 +22,7 @@ class Booking:
         def book(tx: mp.Tx, order: str) -> str:
             self.calls += 1
             tx.execute(TABLE)
-            tx.execute("INSERT INTO bookings VALUES (?)", (order,))
+            tx.execute("INSERT INTO bookings VALUES ($1)", (order,))
             if self.errors:
                 raise self.errors.pop(0)
             return f"booked {order}"
@@ -112,8 +112,8 @@ async def test_a_statement_that_takes_the_whole_transaction_back_fails_the_tool_
     @mp.tool(effect="transactional")
     def book(tx: mp.Tx, order: str) -> None:
         tx.execute("CREATE TABLE IF NOT EXISTS places (place TEXT PRIMARY KEY)")
-        tx.execute("INSERT INTO places VALUES (?)", (order,))
-        tx.execute("INSERT OR ROLLBACK INTO places VALUES (?)", (order,))
+        tx.execute("INSERT INTO places VALUES ($1)", (order,))
+        tx.execute("INSERT OR ROLLBACK INTO places VALUES ($1)", (order,))
 
     @mp.workflow(version="1", tools=[book])
     async def flow(run: mp.Run, order: str) -> None:
@@ -174,8 +174,8 @@ async def test_a_statement_that_takes_all_back_at_a_second_try_is_recorded_as_th
         tx.execute("CREATE TABLE IF NOT EXISTS places (place TEXT PRIMARY KEY)")
         if len(calls) == 1:
             raise ValueError("no room")
-        tx.execute("INSERT INTO places VALUES (?)", (order,))
-        tx.execute("INSERT OR ROLLBACK INTO places VALUES (?)", (order,))
+        tx.execute("INSERT INTO places VALUES ($1)", (order,))
+        tx.execute("INSERT OR ROLLBACK INTO places VALUES ($1)", (order,))
 
     @mp.workflow(version="1", tools=[book])
     async def flow(run: mp.Run, order: str) -> None:

@@ -43,12 +43,12 @@ async def test_what_was_written_to_the_store_is_undone_in_the_store(stage: Stage
     @mp.tool(effect="transactional", once="text")
     def note(tx: mp.Tx, text: str) -> str:
         tx.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT)")
-        tx.execute("INSERT INTO notes VALUES (?)", (text,))
+        tx.execute("INSERT INTO notes VALUES ($1)", (text,))
         return text
 
     @mp.tool(effect="transactional")
     def strike(tx: mp.Tx, text: str) -> None:
-        tx.execute("DELETE FROM notes WHERE text = ?", (text,))
+        tx.execute("DELETE FROM notes WHERE text = $1", (text,))
 
     note.compensate(strike)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
+from milepost.runtime import locks
 from tests.runtime import worker_process
 from tests.runtime.stage import Stage, has_entry, has_outcome, names, parked, until
 
@@ -29,7 +30,7 @@ class Others:
 
     def start(self, *, lease: str = "30s", what: str = "serve") -> subprocess.Popen[str]:
         """Start a worker process and wait until it says that it is ready."""
-        paths = (str(path) for path in (self.stage.path, self.ledger, self.go_on))
+        paths = (str(path) for path in (self.stage.url, self.ledger, self.go_on))
         command = [sys.executable, "-m", worker_process.__name__, *paths, lease, what]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.processes.append(process)
@@ -195,7 +196,7 @@ async def test_leaving_lets_what_is_in_flight_finish_and_gives_the_run_back(stag
     assert sent == ["ann"]
     assert stage.rows("SELECT status, owner FROM mp_runs WHERE id = ?", handle.id) == [("ready", None)]
     assert stage.rows("SELECT ended_at IS NOT NULL FROM mp_workers") == [(1,)]
-    assert list((stage.folder / "store.db.workers").glob("*.lock")) == []
+    assert list(locks.folder_of(stage.local).glob("*.lock")) == []
     async with stage.app(flow) as app:
         assert await app.handle(handle.id, flow).result(timeout="10s") == ["sent ann", "sent bob"]
         assert sent == ["ann", "bob"]

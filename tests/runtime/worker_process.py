@@ -1,7 +1,7 @@
 """A worker in a process of its own, for tests that stop, freeze or kill one.
 
 Its outside world is a file of lines, and its tool hangs there until the test makes a file. Run it with the store's
-file, the ledger, the file that lets the tool go on, a lease, and `serve` or the key of an attached run to hold.
+URL, the ledger, the file that lets the tool go on, a lease, and `serve` or the key of an attached run to hold.
 """
 
 import asyncio
@@ -63,5 +63,5 @@ async def hold(app: mp.App, key: str) -> None:
 
 if __name__ == "__main__":
     _, store, ledger_file, go_file, lease, what = sys.argv
-    program = mp.App(f"sqlite:///{store}", workflows=[flow_over(Path(ledger_file), Path(go_file))], lease=lease)
+    program = mp.App(store, workflows=[flow_over(Path(ledger_file), Path(go_file))], lease=lease)
     asyncio.run(serve(program) if what == "serve" else hold(program, what))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -30,13 +29,14 @@ NO_WORKER = "No worker is running. Start one: milepost worker --app module:app"
 
 def is_alive(store: Store, worker: WorkerRow) -> bool:
     """Say whether a worker can still act: it has not left, is not proven dead, and its lease runs."""
-    return not is_dead(store, worker) and not lapsed(worker.lease_until, now_ms())
+    return not is_dead(store, worker) and not lapsed(worker.lease_until, store.wall())
 
 
 def is_dead(store: Store, worker: WorkerRow) -> bool:
     """Say whether it is certain that a worker acts no more: it has left, or its process is proven dead."""
-    near = worker.host == socket.gethostname()
-    return worker.ended_at is not None or (near and locks.is_dead(store.place, worker.id))
+    if worker.ended_at is not None:
+        return True
+    return worker.host == locks.machine(store) and locks.is_dead(store.local, worker.id)
 
 
 @dataclass(frozen=True, slots=True)

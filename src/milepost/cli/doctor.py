@@ -22,7 +22,7 @@ from milepost.cli.opening import now_ms, opened, wait_for
 from milepost.cli.options import common, policy_option
 from milepost.cli.printing import ago, plain, say, say_json, short, table
 from milepost.cli.production import reasons
-from milepost.cli.settings import Settings, place_of
+from milepost.cli.settings import Settings
 from milepost.definitions.rules import PolicyFile, in_force
 from milepost.errors import MilepostError, StoreError
 from milepost.operations import keys
@@ -31,6 +31,7 @@ from milepost.runtime import locks
 from milepost.runtime.watchdog import STILL_MS
 from milepost.stores import marks
 from milepost.stores.api import Query
+from milepost.stores.places import place_of
 
 if TYPE_CHECKING:
     from milepost.stores.api import Store
@@ -154,8 +155,8 @@ async def _workers(store: Store) -> list[Found]:
         shown = ", ".join(short(run_id) for _, run_id in held[:5]) + (", …" if held[5:] else "")
         what = f"{len(held)} held by workers that are gone: {shown}"
         findings[1] = Found("takeover", "note" if living else "wrong", what, "" if living else START_WORKER)
-    stale = locks.leftovers(store.place)
-    folder = locks.folder_of(store.place)
+    stale = locks.leftovers(store.local)
+    folder = locks.folder_of(store.local)
     if folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) & OTHERS:
         findings.append(Found("lock files", "wrong", f"{folder} is open to others", f"chmod go= {folder}"))
     elif stale:
@@ -198,8 +199,8 @@ async def _people(store: Store) -> list[Found]:
         held = ", ".join(f"{switch.scope} ({switch.kind}: {switch.why})" for switch in switches)
         todo = "milepost switches; a hold is lifted by resolving what caused it"
         findings.append(Found("stopped", "note", held, todo))
-    halt = marks.read(store.place)
+    halt = marks.read(store.local)
     if halt is not None:
-        found = f"{halt.by}: {halt.why} ({marks.stop_path(store.place)})"
+        found = f"{halt.by}: {halt.why} ({marks.stop_path(store.local)})"
         findings.append(Found("stop file", "note", found, "milepost stop --lift --why …"))
     return findings

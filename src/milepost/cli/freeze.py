@@ -10,9 +10,10 @@ from milepost.cli import options
 from milepost.cli.opening import opened, operator, wait_for
 from milepost.cli.options import by_option, common
 from milepost.cli.printing import ago, iso, plain, say, say_json, table
-from milepost.cli.settings import Settings, place_of
+from milepost.cli.settings import Settings
 from milepost.operations.switches import OF_SWITCHES, history_of, standing
 from milepost.stores import marks
+from milepost.stores.places import local_of
 
 if TYPE_CHECKING:
     from milepost.stores.api import Store, Thrown
@@ -77,7 +78,7 @@ def switches(store: str | None, app: str | None, *, history: bool, as_json: bool
         return
     with opened(url) as store_:
         found = wait_for(standing(store_))
-    halt = marks.read(place_of(url))
+    halt = marks.read(local_of(url))
     if as_json:
         say_json(
             {

@@ -53,7 +53,7 @@ def writing(store: Store) -> Callable[[Operation], Awaitable[Any]]:
 
 def operator(store: Store) -> Operator:
     """Return the verbs over a store: each is one operation, committed at once."""
-    return Operator(store, writing(store), now_ms)
+    return Operator(store, writing(store), store.wall)
 
 
 async def find_run(store: Store, prefix: str) -> str:

@@ -143,11 +143,6 @@ def url_of(store: str) -> str:
     return store if "://" in store else f"sqlite:///{store}"
 
 
-def place_of(url: str) -> str:
-    """Return what a person calls the store: the path of a file, the URL of anything else."""
-    return url.removeprefix("sqlite:///")
-
-
 def load_app(name: str) -> App:
     """Import the App that `module:app` names; `:app` may be left out. Raises AppNotFound."""
     from milepost.app import App

@@ -8,9 +8,10 @@ from milepost.cli import options
 from milepost.cli.opening import now_ms, opened, operator, wait_for
 from milepost.cli.options import by_option, common
 from milepost.cli.printing import plain, say, say_json
-from milepost.cli.settings import Settings, place_of
+from milepost.cli.settings import Settings
 from milepost.operations.switches import EVERYTHING
 from milepost.stores import marks
+from milepost.stores.places import local_of
 
 
 @click.command()
@@ -31,7 +32,7 @@ def stop(
     if hard and lift:
         raise click.UsageError("say --hard or --lift, not both")
     url, who = Settings(store, app).url, options.user(by)
-    place = place_of(url)
+    place = local_of(url)
     if hard:
         marks.stop(place, marks.Stop(who, why, now_ms()))
         done = f"Stopped by {marks.stop_path(place)}. Nothing is sent; supervised workers are killed."

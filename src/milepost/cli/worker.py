@@ -19,10 +19,11 @@ from milepost.cli.options import common, policy_option
 from milepost.cli.printing import iso, plain
 from milepost.cli.probes import address_of, answering
 from milepost.cli.production import demand
-from milepost.cli.settings import Settings, place_of
+from milepost.cli.settings import Settings
 from milepost.cli.supervisor import reporting, supervise
 from milepost.core.duration import parse_ms
 from milepost.runtime.worker import TOGETHER
+from milepost.stores.places import local_of, place_of
 
 if TYPE_CHECKING:
     from milepost.app import App
@@ -127,7 +128,7 @@ async def _serve(app: App, together: int, queues: tuple[str, ...], grace: str, s
     names = ", ".join(sorted(app.workflows)) or "no workflows"
     log.info("worker %d drives %s on %s", os.getpid(), names, place_of(app.store))
     await app.serve(
-        stop, together=together, grace=grace, queues=queues or None, supervised=reporting(place_of(app.store)),
+        stop, together=together, grace=grace, queues=queues or None, supervised=reporting(local_of(app.store)),
         observed=None if metrics is None else answering(*address_of(metrics), stop, _answers), still=still,
     )  # fmt: skip
     log.info("worker %d has given every run back", os.getpid())

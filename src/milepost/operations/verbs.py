@@ -75,7 +75,7 @@ class Operator:
 
         killed: Killed = await self._write(Kill(run_id, why, now, entry, tell))
         for worker in killed.owners:
-            marks.ask_to_let_go(self._store.place, worker)
+            marks.ask_to_let_go(self._store.local, worker)
         if not killed.runs:
             raise WrongStatus(run_id, (await self._store.run(run_id)).status, "not ended")
         return killed.unknown

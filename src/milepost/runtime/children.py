@@ -90,6 +90,8 @@ async def look(session: Session, child: str) -> None:
     if row.status not in {"done", "failed", "cancelled", "killed"} or child in session.state.child_results:
         return
     stored = await starting.ended(session.engine, child)
+    if child in session.state.child_results:
+        return  # its message came while we looked
     now = session.engine.clock.now()
     session.put(e.ChildEnded(at=now, child=child, status=row.status, result=stored, why=row.why or ""))
 

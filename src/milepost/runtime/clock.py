@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from typing import Protocol
 
+from milepost.stores.places import wall_ms
+
 CREEP_MS = 1_000  # as much is waited for, where a clock is only corrected a little
-
-
-def wall_ms() -> int:
-    """Return the machine's wall time in milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
 
 
 class Clock(Protocol):

@@ -119,8 +119,8 @@ async def load(engine: Engine, head: Head) -> Session:
     if tail.head.hash != head.hash:
         raise Damaged(head.run_id, "its head moved while it was being claimed")
     session.head = head
-    engine.sessions[head.run_id] = session
     session.dead = await engine.dead_owners(session)
+    engine.sessions[head.run_id] = session  # from here on it is told what arrives, so nothing may be missing any more
     entries = recover(session.state, session.world())
     if entries:
         # Durable before anything is asked or sent: the moment of being quiet is fixed by the first claim that sees it.
@@ -202,9 +202,19 @@ async def take_inbox(session: Session, *, at_rest: bool = False) -> None:
     """Turn what is in the inbox into entries, in the transaction that marks it taken.
 
     `at_rest` says that the run's own driver asks, while nothing of the run is under way.
+
+    The worker asks as well, and both wait for the store: one after the other, and neither for a run that was let go of
+    or given back meanwhile.
     """
+    async with session.mail:
+        await _take_inbox(session, at_rest=at_rest)
+
+
+async def _take_inbox(session: Session, *, at_rest: bool) -> None:
     waiting = await session.engine.store.inbox(session.run_id)
     for id_, body in waiting:
+        if session.dropped is not None or session.released:
+            return
         if id_ in session.taken:
             continue  # read before the append that takes it was durable
         session.taken.add(id_)

@@ -102,7 +102,7 @@ class Driving(Worker):
 
     def must_let_go(self) -> bool:
         """Say whether calls of a run that was killed have to end. May be called from any thread."""
-        return marks.asked_to_let_go(self.engine.store.place, self.engine.worker)
+        return marks.asked_to_let_go(self.engine.store.local, self.engine.worker)
 
     async def _begin(self, run_id: str, segments: int | None) -> asyncio.Task[None] | None:
         """Start driving a run that can move, after a moment if that is near."""

@@ -120,6 +120,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
     closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
     started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
+    beside = pools.held_beside(session, step)
     try:
         await started
     except asyncio.CancelledError:
@@ -130,7 +131,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
         raise
     except (SwitchedOff, PoolShort, OnceTaken) as refusal:
         undo()
-        await gates.wait_refused(branch, step, effect, refusal)
+        await gates.wait_refused(branch, step, effect, refusal, beside)
         return
     session.engine.leased(lease)
     recorded = session.state.steps[step.id]
@@ -394,7 +395,6 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
 async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> None:
     """Run a transactional tool inside the append: its effect and its outcome commit together, or not at all."""
     session, tool = branch.session, step.tool
-    engine = session.engine
     number = 1 if effect is None else effect.attempt + 1
     undo = gates.before_start(session, step.id)
     settled: list[OnceSettled] = []
@@ -407,7 +407,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
     def work(tx: Any) -> list[bytes]:
         raw, chunk = session.stow(tool.result.write(step.bound.call(tool.fn, tx)))
         chunks.update(chunk or {})
-        confirmed = e.EffectConfirmed(at=engine.clock.now(), step=step.id, attempt=number, result=raw)
+        confirmed = e.EffectConfirmed(at=session.engine.clock.now(), step=step.id, attempt=number, result=raw)
         done.append(confirmed)
         spent[:] = pools.settled_at_once(session, step)
         if once is not None:
@@ -420,11 +420,12 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         started,
         once=once,
         scopes=gates.scopes(session, tool),
-        work=gates.unless_halted(engine.store.place, gates.certain(work)),
+        work=gates.unless_halted(session.engine.store.local, gates.certain(work)),
         once_settled=settled,
         spent=spent,
         chunks=chunks,
     )
+    beside = pools.held_beside(session, step)
     try:
         await future
     except asyncio.CancelledError:
@@ -435,7 +436,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         raise
     except (SwitchedOff, PoolShort, OnceTaken, gates.Halted) as refusal:
         undo()
-        await gates.wait_refused(branch, step, effect, refusal)
+        await gates.wait_refused(branch, step, effect, refusal, beside)
     except gates.WorkFailed as failure:
         undo()
         _rolled_back(session, step, effect, number, failure.error)

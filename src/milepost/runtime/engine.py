@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import threading
 import time
 import traceback
@@ -134,11 +133,12 @@ class Engine:
             self._resources[kind] = await self._opened.enter_async_context(factory())
         now = self.clock.now()
         # Not the clock's: a clock that a test brings may give the same ids again, and two workers must never be one.
-        self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        locks.clear(self.store.place)
-        locks.hold(self.store.place, self.worker)
+        self.machine = locks.machine(self.store)
+        self.worker = f"{self.machine}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        locks.clear(self.store.local)
+        locks.hold(self.store.local, self.worker)
         self.lease_until = now + self.lease_ms
-        row = WorkerRow(self.worker, socket.gethostname(), os.getpid(), now, self.lease_until)
+        row = WorkerRow(self.worker, self.machine, os.getpid(), now, self.lease_until)
         await self.writer.durable(Enlist(row))
         self._renewing = threading.Thread(target=self._renew, name="milepost-lease", daemon=True)
         self._renewing.start()
@@ -158,7 +158,7 @@ class Engine:
             # Code that nobody could end may still act: as long as it does, nobody may take this worker for dead. Of a
             # thread we hear when it ends; what kept its cancellation to itself holds the lock until the process ends.
             if self.writer.tools_in_flight == 0:
-                self.threads.when_quiet(partial(locks.release, self.store.place, self.worker))
+                self.threads.when_quiet(partial(locks.release, self.store.local, self.worker))
         self.threads.close()
         await self._opened.aclose()
 
@@ -180,7 +180,7 @@ class Engine:
         """Whether a stop file stands: nothing may start, and nothing may be sent."""
         now = time.monotonic()
         if now >= self._look_at:
-            self._halted, self._look_at = marks.stopped(self.store.place), now + marks.SEEN_WITHIN_S
+            self._halted, self._look_at = marks.stopped(self.store.local), now + marks.SEEN_WITHIN_S
         return self._halted
 
     def lease_for(self, timeout_ms: int) -> tuple[str, int] | None:
@@ -205,7 +205,7 @@ class Engine:
 
     def is_dead(self, worker: str) -> bool:
         """Say whether a worker of this machine is proven dead; of another machine nothing is proven."""
-        return worker != self.worker and self._is_near(worker) and locks.is_dead(self.store.place, worker)
+        return worker != self.worker and self._is_near(worker) and locks.is_dead(self.store.local, worker)
 
     async def dead_owners(self, session: Session) -> frozenset[str]:
         """Return the owners of attempts that are in doubt whose code acts no more.
@@ -233,7 +233,7 @@ class Engine:
         return frozenset((dead | {attempt.owner for attempt, _ in far}) - acting)
 
     def _is_near(self, worker: str) -> bool:
-        return worker.rsplit("-", 2)[0] == socket.gethostname()
+        return worker.rsplit("-", 2)[0] == self.machine
 
     @property
     def known(self) -> list[str]:

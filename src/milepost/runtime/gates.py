@@ -221,20 +221,26 @@ async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, ref
     await waits.wait_switch(branch, step, refusal.switch)
 
 
-async def wait_pool(branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort) -> None:
-    """Rest while a shared budget does not suffice."""
+async def wait_pool(
+    branch: Branch, step: ToolStep, effect: Effect | None, refusal: PoolShort, beside: frozenset[str]
+) -> None:
+    """Rest while a shared budget does not suffice; `beside` held some of it when it was asked."""
     plan(branch.session, step, effect, Waiting("budget"))
-    await pools.wait(branch, step, refusal.short)
+    await pools.wait(branch, step, refusal.short, beside)
 
 
 async def wait_refused(
-    branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff | PoolShort | OnceTaken | Halted
+    branch: Branch,
+    step: ToolStep,
+    effect: Effect | None,
+    refusal: SwitchedOff | PoolShort | OnceTaken | Halted,
+    beside: frozenset[str],
 ) -> None:
-    """Rest on what refused an append that is taken back."""
+    """Rest on what refused an append that is taken back; `beside` held reservations when it was asked for."""
     if isinstance(refusal, SwitchedOff):
         await wait_switch(branch, step, effect, refusal)
     elif isinstance(refusal, PoolShort):
-        await wait_pool(branch, step, effect, refusal)
+        await wait_pool(branch, step, effect, refusal, beside)
     elif isinstance(refusal, OnceTaken):
         await wait_once(branch, step, effect, refusal)
     else:

@@ -13,14 +13,44 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
+import socket
 import threading
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from milepost.stores import marks
 
+if TYPE_CHECKING:
+    from milepost.stores.api import Store
+
 _held: dict[str, int] = {}
 _guard = threading.Lock()
+
+
+def machine(store: Store) -> str:
+    """Return what workers here are named after. Of two with one name, each can prove whether the other is dead.
+
+    Where lock files stand beside the store that is the host's name: whoever has the store sees them. Elsewhere a host's
+    name proves nothing, for two containers may share it and see other files. There it goes on with a mark of the folder
+    itself.
+    """
+    host = socket.gethostname()
+    return host if store.capabilities.lock_files else f"{host}.{_mark(folder_of(store.local))}"
+
+
+@cache
+def _mark(folder: Path) -> str:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mark = folder / "mark"
+    new = folder / f"mark.{os.getpid()}"
+    with suppress(FileExistsError):
+        new.write_text(secrets.token_hex(4))
+        os.link(new, mark)  # whole, or not at all: somebody may read it now
+    new.unlink(missing_ok=True)
+    return mark.read_text()
 
 
 def folder_of(place: str) -> Path:

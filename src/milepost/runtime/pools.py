@@ -45,8 +45,16 @@ def settled_at_once(session: Session, step: ToolStep) -> list[PoolSpent]:
     return [PoolSpent(step.id, held, session.pools, day_of(ledger.since[step.id]))] if held else []
 
 
-async def wait(branch: Branch, step: ToolStep, short: Short) -> None:
-    """Rest while a shared budget is short; say what raises it."""
+def held_beside(session: Session, step: ToolStep) -> frozenset[str]:
+    """Return the other steps of the run that hold reservations now."""
+    return frozenset(session.state.ledger.reserved.keys() - {step.id})
+
+
+async def wait(branch: Branch, step: ToolStep, short: Short, beside: frozenset[str]) -> None:
+    """Rest while a shared budget is short; say what raises it.
+
+    `beside` are the steps that held reservations when it was asked for: until the answer came one may have let go.
+    """
     session = branch.session
     now = session.engine.clock.now()
     due = now + (SOON_MS if short.gap <= short.held else LATER_MS)
@@ -56,7 +64,7 @@ async def wait(branch: Branch, step: ToolStep, short: Short) -> None:
     session.polls[step.id] = due
     ours = session.state.ledger.reserved.copy()
     try:
-        while session.engine.clock.now() < due and session.state.ledger.reserved == ours:
+        while session.engine.clock.now() < due and beside <= ours.keys() and session.state.ledger.reserved == ours:
             await session.parked(step.id, waiting, branch.idle)
     finally:
         session.polls.pop(step.id, None)

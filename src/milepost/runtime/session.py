@@ -85,8 +85,7 @@ class Session:
         self.returning = False  # a rewind waits for it: nothing new may start until it was looked at
         self.late = False  # the driver has seen that the deadline passed: nothing happens at it any more
         self.unloading = False
-        self.inflight = 0
-        self.busy = 0
+        self.inflight = self.busy = 0
         self.segment_task: asyncio.Task[Any] | None = None
         self.settlers: dict[str, asyncio.Task[None]] = {}
         self.unclaimed: set[str] = set()
@@ -114,6 +113,7 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._alarm = Alarm(self)
         self.barriered = 0
+        self.mail = asyncio.Lock()
         self.taken: set[int] = set()
         self.resting = Waiting("time")
 

@@ -223,7 +223,7 @@ async def _stands(session: Session, awaited: Awaited) -> bool:
 
 async def look(session: Session) -> None:
     """Let the calls of a run in memory go on that rested on what does not stand any more."""
-    free = [step for step, awaited in session.stopped.items() if not await _stands(session, awaited)]
+    free = [step for step, awaited in list(session.stopped.items()) if not await _stands(session, awaited)]
     for step in free:
         no_more(session, step)
     if free:

@@ -133,10 +133,10 @@ class Worker:
     async def _live(self) -> None:
         """Tell a supervisor that this process goes on: its loop turns, and no commit has hung for long."""
         engine = self.engine
-        if marks.asked_to_let_go(engine.store.place, engine.worker):
+        if marks.asked_to_let_go(engine.store.local, engine.worker):
             await self._lost()  # the kill may be younger than the last look: what it took must be known first
             if not engine.hanging:
-                marks.has_let_go(engine.store.place, engine.worker)
+                marks.has_let_go(engine.store.local, engine.worker)
         if self._beat is not None and not engine.writer.stuck:
             self._beat()
 

@@ -442,9 +442,11 @@ class Store(PoolReads, FleetReads, Protocol):
     """The durable verbs."""
 
     id: str
-    place: str
+    place: str  # how people name it
+    local: str  # what the names of its files on this machine begin with
     capabilities: Capabilities
 
+    def wall(self) -> int: ...  # the time that all its processes go by, in milliseconds since 1970
     async def commit(self, operations: Sequence[Operation], *, threaded: bool = False) -> list[Any]: ...
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None: ...
     async def tail(self, run_id: str) -> Tail: ...

@@ -1,1 +1,23 @@
 """A store in a PostgreSQL database, for as many workers on as many machines as it takes. Extra `postgres`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from milepost.errors import ExtraMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from milepost.stores.postgres.store import PostgresStore
+
+
+def store_class(load: Callable[[str], ModuleType]) -> type[PostgresStore]:
+    """Return the store, whose driver is an extra and slow to import: `load` imports by name. Raises ExtraMissing."""
+    try:
+        found: type[PostgresStore] = load("milepost.stores.postgres.store").PostgresStore
+    except ImportError as error:
+        what = "stores in PostgreSQL"
+        raise ExtraMissing(what, "postgres") from error
+    return found

@@ -21,6 +21,7 @@ from psycopg.types.string import StrDumper
 from milepost.errors import NotAStore, StoreBusy, StoreError, StoreFailed, StoreMissing, StoreUnreachable
 from milepost.stores import named_sql
 from milepost.stores.migrate import known, pending
+from milepost.stores.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ SQL = {
         "keeping.sql",
         "pools.sql",
         "fleet.sql",
+        "asking.sql",
     ).items()
 }
 MIGRATIONS = known("milepost.stores.postgres.migrations")
@@ -81,15 +83,10 @@ def address(url: str) -> Address:
     """Return what a URL names. Raises StoreError where it is none that libpq understands."""
     try:
         said = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        why = (
-            f"{url.partition('@')[2] or url.partition('?')[0]}: {error}. Write it like postgresql://user@host/database"
-        )
-        raise StoreError(why.replace("\n", " ")) from error
-    host, port = str(said.get("host") or "local"), said.get("port")
-    user, name = said.get("user"), said.get("dbname") or said.get("user") or ""
-    shown = f"postgresql://{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}/{name}"
-    return Address(make_conninfo("", **{**STEADY, **said}), shown)
+    except psycopg.Error:  # what libpq says of it may hold the password
+        why = f"{place_of(url)} is no address of a database. Write it like postgresql://user@host/database"
+        raise StoreError(why) from None
+    return Address(make_conninfo("", **{**STEADY, **said}), place_of(url))
 
 
 def connect(where: Address) -> Connection:
@@ -109,7 +106,7 @@ def settle(connection: Connection, where: Address) -> None:
         if version < OLDEST:
             why = f"{where.place} is served by PostgreSQL {version}; {OLDEST} is the oldest that Milepost runs on."
             raise StoreError(why)
-        (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+        (pid,) = connection.execute(SQL["backend"]).fetchone() or (0,)
         direct = pid == connection.info.backend_pid
         connection.prepare_threshold = PREPARE_AFTER if direct else None
 
@@ -171,7 +168,7 @@ def prepare(connection: Connection, place: str, *, create: bool) -> str:
             raise StoreMissing(place)
         with connection.transaction():
             connection.execute(LIMITS)
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATING])
+            connection.execute(SQL["lock_gate"].replace(b"{}", b"%d" % MIGRATING))
             _migrate(connection, place)
         return str(_one(connection, "get_meta", "store_id"))
 

@@ -8,7 +8,7 @@ import psycopg
 
 from milepost.stores.api import Check
 from milepost.stores.health import clock, latest
-from milepost.stores.postgres.connection import MIGRATIONS, OLDEST, applied
+from milepost.stores.postgres.connection import MIGRATIONS, OLDEST, SQL, applied
 from milepost.stores.postgres.statements import PostgresStatements
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ DURABLE = {
         "each commit that counts sets it on for itself; set it for others, too",
     ),
 }
-TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'mp\\_%' ORDER BY relname"
-OFF = """SELECT count(*) FROM pg_trigger
-WHERE tgname LIKE 'mp\\_%\\_no\\_%' AND tgenabled <> 'A' AND tgname NOT LIKE '%no_plain'"""
-CONNECTIONS = "SELECT count(*), current_setting('max_connections')::bigint FROM pg_stat_activity"
 CROWDED = 0.9
 
 
@@ -35,14 +31,14 @@ def checks(connection: Connection, now: int) -> list[Check]:
     version = connection.info.server_version
     named = f"PostgreSQL {version // 10_000}.{version % 10_000}"
     known = len(applied(connection))
-    settings = {name: str(_row(connection, f"SHOW {name}")[0]) for name in DURABLE}
-    (off,) = _row(connection, OFF)
-    open_, most = _row(connection, CONNECTIONS)
+    settings = {name: str(_row(connection, f"SHOW {name}".encode())[0]) for name in DURABLE}
+    (off,) = _row(connection, SQL["triggers_off"])
+    open_, most = _row(connection, SQL["connections"])
     return [
         Check("server", version >= OLDEST * 10_000, named, f"use PostgreSQL {OLDEST} or later"),
         *(Check(name, settings[name] in good, settings[name], todo) for name, (good, todo) in DURABLE.items()),
         Check("migrations", known == len(MIGRATIONS), f"{known} of {len(MIGRATIONS)} applied", "milepost init"),
-        Check("triggers", not off, f"{off} that keep the record are off", "ALTER TABLE … ENABLE ALWAYS TRIGGER …"),
+        Check("triggers", not off, f"{off} that keep the record are off", "let them fire again: each ALWAYS"),
         Check("connections", open_ < most * CROWDED, f"{open_} of {most}", "run fewer workers, or put a pooler there"),
         clock(latest(PostgresStatements(connection)), now),
     ]
@@ -52,9 +48,9 @@ def pages(connection: Connection) -> Check:
     """Read every row of every table and say whether that can be done."""
     found = "ok"
     try:
-        for (name,) in connection.execute(TABLES, prepare=False).fetchall():
+        for (name,) in connection.execute(SQL["our_tables"], prepare=False).fetchall():
             connection.execute(
-                psycopg.sql.SQL("SELECT count(md5(t::text)) FROM {} t").format(psycopg.sql.Identifier(name)),
+                psycopg.sql.SQL(SQL["read_all"].decode()).format(psycopg.sql.Identifier(name)),
                 prepare=False,
             )
     except psycopg.Error as error:
@@ -62,5 +58,5 @@ def pages(connection: Connection) -> Check:
     return Check("pages", found == "ok", found, "keep the database as it is, and restore a backup")
 
 
-def _row(connection: Connection, sql: str) -> Any:
-    return connection.execute(sql.encode(), prepare=False).fetchone() or (None,)
+def _row(connection: Connection, sql: bytes) -> Any:
+    return connection.execute(sql, prepare=False).fetchone() or (None,)

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
     from milepost.stores.postgres.connection import Connection
 
-NUMBERS = (
-    b"SELECT pg_current_xact_id()::text, nextval('mp_batches') << 16, "
-    b"(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-)
 ALWAYS_KNOWN = ("stops", "ceilings", "anybody_waits")
 
 
@@ -55,20 +51,21 @@ def begin(
 def _text(
     connection: Connection, numbers: Collection[int], ids: Collection[str], *, shared: bool, durable: bool
 ) -> bytes:
-    lock = f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}({GATE})::text"
+    gate = SQL["share_gate" if shared else "lock_gate"].replace(b"{}", b"%d" % GATE)
     parts = [
-        f"BEGIN; {LIMITS}; SET LOCAL synchronous_commit = {'on' if durable else 'off'}; {lock}".encode(),
+        f"BEGIN; {LIMITS}; SET LOCAL synchronous_commit = {'on' if durable else 'off'}".encode(),
+        gate,
         _heads(connection, sorted(numbers), sorted(ids)),
-        NUMBERS,
+        SQL["batch"],
         *(SQL[name] for name in ALWAYS_KNOWN),
     ]
     return b"; ".join(parts)
 
 
 def _heads(connection: Connection, numbers: Sequence[int], ids: Sequence[str]) -> bytes:
-    named = "ARRAY[" + ",".join(map(str, numbers)) + "]::bigint[]"
+    named = b"ARRAY[" + b",".join(b"%d" % number for number in numbers) + b"]::bigint[]"
     if ids:
         # Quoted by libpq: a text that holds several statements can have no parameters.
         quoted = ",".join(psycopg.sql.quote(id_.replace("\0", "\u2400"), connection) for id_ in ids)
-        named = f"({named} || ARRAY(SELECT run FROM mp_runs WHERE id IN ({quoted})))"  # noqa: S608
-    return f"SELECT run, epoch FROM mp_heads WHERE run = ANY ({named}) ORDER BY run FOR NO KEY UPDATE".encode()  # noqa: S608
+        named = b"(" + named + b" || " + SQL["runs_named"].replace(b"{}", quoted.encode()) + b")"
+    return SQL["lock_heads"].replace(b"{}", named)

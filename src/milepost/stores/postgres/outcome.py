@@ -10,8 +10,9 @@ import psycopg
 
 from milepost.errors import StoreBusy, StoreFailed, StoreUnreachable
 from milepost.stores.api import Append
-from milepost.stores.postgres.connection import connect, named, named_errors, settle
+from milepost.stores.postgres.connection import SQL, connect, named, named_errors, settle
 from milepost.stores.postgres.locking import begin
+from milepost.stores.postgres.server_clock import ServerClock, since_boot
 from milepost.stores.postgres.statements import PostgresStatements
 from milepost.stores.postgres.writing import NeedsAll, PostgresBatch, holds_all, touched
 from milepost.stores.statements import Recount
@@ -25,24 +26,21 @@ if TYPE_CHECKING:
 
 RETRIES = 3
 IN_THE_WAY = {"40001", "40P01", "55P03", "23505"}  # others were: with the gate held alone there are none
-TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
-STATUS = "SELECT pg_xact_status($1::text::xid8)"
 
 
 Written = tuple[PostgresBatch, list[Any]]
 
 
 class CutOff(Exception):
-    """The connection broke before COMMIT was sent: nothing was written."""
+    """The connection broke: `written` is what a COMMIT that was sent would have kept, None where none was.
 
+    `xid` is the number of the transaction, empty where not even that has come back.
+    """
 
-class CutInCommit(Exception):
-    """The connection broke when COMMIT had been sent, for this transaction."""
-
-    def __init__(self, xid: str, written: Written) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.xid = xid
-        self.written = written
+        self.xid = ""
+        self.written: Written | None = None
 
 
 class Line:
@@ -56,7 +54,10 @@ class Line:
         self._id = store_id
         self._cipher = cipher
         self._patience_s = patience_s
-        self._timeline = self._asked(TIMELINE)
+        self.clock = ServerClock()
+        asked_at = since_boot()
+        self.clock.heard(self._asked("now"), asked_at)
+        self._timeline = self._asked("timeline")
         self.stops: list[Any] | None = None  # what stood at the last batch, as rows; None where it changed that itself
 
     def close(self) -> None:
@@ -83,10 +84,10 @@ class Line:
                 apart = True
             except NeedsAll:
                 shared = False
-            except CutOff:
-                self._reconnect(until)
-            except CutInCommit as cut:
-                if self._was_committed(cut.xid):
+            except CutOff as cut:
+                if cut.written is None:
+                    self._reconnect(until, cut.xid)
+                elif self._was_committed(cut.xid):
                     return cut.written
             except psycopg.Error as error:
                 shared = False
@@ -95,19 +96,22 @@ class Line:
                     raise named(self._where.place, error) from error
 
     def _once(self, operations: Sequence[Operation], *, shared: bool, apart: bool) -> Written:
-        connection, sent = self._connection, None
+        connection, cut = self._connection, CutOff()
         try:
             numbers, ids = touched(operations)
+            asked_at = since_boot()
             begun = begin(connection, numbers, ids, shared=shared, durable=True)
+            self.clock.heard(begun.now, asked_at)
+            cut.xid = begun.xid
             with connection.pipeline() as pipeline:
                 sql = PostgresStatements(connection, pipeline, begun.known)
                 batch = PostgresBatch(sql, connection, pipeline, self._id, self._cipher, shared=shared, begun=begun)
                 written = (batch, _perform(batch, operations, apart=apart))
-                sent = CutInCommit(begun.xid, written)
-                done = connection.execute("COMMIT")
+                cut.written = written
+                done = connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
             if connection.closed:
-                raise (sent or CutOff()) from error
+                raise cut from error
             connection.rollback()
             raise
         except BaseException:
@@ -143,15 +147,17 @@ class Line:
 
     # ------------------------------------------------------------ a connection that broke
 
-    def _reconnect(self, until: float) -> None:
-        """Connect anew, as soon as that can be done. Raises StoreBusy where it cannot for too long."""
+    def _reconnect(self, until: float, xid: str) -> None:
+        """Connect anew, as soon as that can be done, and end what is left of a transaction. Raises StoreBusy."""
         self._connection.close()
         wait = 0.05
         while True:
             try:
                 self._connection = connect(self._where)
                 settle(self._connection, self._where)
-            except StoreUnreachable as error:
+                if xid:
+                    self._asked("end_of", xid)
+            except (StoreUnreachable, psycopg.OperationalError) as error:
                 if time.monotonic() + wait > until:
                     raise StoreBusy(self._where.place) from error
             else:
@@ -166,11 +172,11 @@ class Line:
         """
         until = time.monotonic() + self._patience_s
         try:
-            self._reconnect(until)
+            self._reconnect(until, xid)
             while True:
-                if self._asked(TIMELINE) != self._timeline:
+                if self._asked("timeline") != self._timeline:
                     raise StoreFailed("the connection broke inside COMMIT, and another server has taken over")
-                status = self._asked(STATUS, xid)
+                status = self._asked("outcome", xid)
                 if status in {"committed", "aborted"}:
                     return bool(status == "committed")
                 if status is None or time.monotonic() > until:
@@ -179,9 +185,9 @@ class Line:
         except (StoreBusy, StoreUnreachable, psycopg.Error) as error:
             raise StoreFailed(f"the connection broke inside COMMIT, and the server is away: {error}") from error
 
-    def _asked(self, sql: str, *args: Any) -> Any:
+    def _asked(self, name: str, *args: Any) -> Any:
         cursor: psycopg.RawCursor[tuple[Any, ...]] = psycopg.RawCursor(self._connection)
-        row = cursor.execute(sql.encode(), args, prepare=False).fetchone()
+        row = cursor.execute(SQL[name], args, prepare=False).fetchone()
         return row[0] if row else None
 
 

@@ -34,9 +34,11 @@ from milepost.stores.api import (
     Tail,
 )
 from milepost.stores.encryption import reveal
+from milepost.stores.places import local_of
 from milepost.stores.postgres import health
 from milepost.stores.postgres.connection import address, connect, named_errors, prepare, settle
 from milepost.stores.postgres.outcome import Line
+from milepost.stores.postgres.server_clock import since_boot
 from milepost.stores.postgres.statements import NamedStatements, PostgresStatements
 from milepost.stores.reading import Reads
 
@@ -70,6 +72,7 @@ class PostgresStore:
         """
         self._where = address(url)
         self.place = self._where.place
+        self.local = local_of(url)
         self._cipher = cipher
         first = connect(self._where)
         try:
@@ -90,6 +93,10 @@ class PostgresStore:
         self._failed = ""
         self._closed = False
         self.commit_seconds = 0.0
+
+    def wall(self) -> int:
+        """Return the time that all processes of this store go by: the server's, in milliseconds since 1970."""
+        return self._line.clock.now()
 
     # ------------------------------------------------------------ writing
 
@@ -132,7 +139,9 @@ class PostgresStore:
             self._renewer = self._connected()
         try:
             with named_errors(self.place):
+                asked_at = since_boot()
                 PostgresStatements(self._renewer).many("renew_worker", [(until, worker)])
+                self._line.clock.heard(PostgresStatements(self._renewer).run("now")[0][0], asked_at)
         except StoreError:
             self._renewer.close()
             raise

@@ -35,6 +35,7 @@ from milepost.stores.api import (
 from milepost.stores.encryption import reveal
 from milepost.stores.facts import Facts
 from milepost.stores.fleet import DueRun, QueueRow, ScheduleRow, StillRun, WorkerRow
+from milepost.stores.places import wall_ms
 from milepost.stores.pools import PoolRow, PoolRows
 from milepost.stores.reading import Reads
 from milepost.stores.sqlite import health
@@ -65,7 +66,7 @@ class SqliteStore:
 
         Raises StoreMissing, NotAStore, NewerSchema, StoreBusy, UnsafeLibrary.
         """
-        self.place = place
+        self.place = self.local = place
         self._cipher = cipher
         self._writer = connect(place, create=create)
         try:
@@ -86,6 +87,10 @@ class SqliteStore:
         self._latest: tuple[Any, Any] = (None, None)
         self._failed = ""
         self.commit_seconds = 0.0
+
+    def wall(self) -> int:
+        """Return the time that all processes of this store go by: this machine's, in milliseconds since 1970."""
+        return wall_ms()
 
     # ------------------------------------------------------------ writing
 

@@ -39,3 +39,5 @@ CREATE TABLE mp_schedules ( -- authoritative
     last_at  bigint,
     last_run TEXT
 );
+
+COMMENT ON TABLE mp_schedules IS 'authoritative';

@@ -1,0 +1,3 @@
+"""`tests/runtime/test_workers.py`, on PostgreSQL."""
+
+from tests.runtime.test_workers import *  # noqa: F403

@@ -1,0 +1,123 @@
+"""A connection that breaks, inside COMMIT or before it: each batch is written once, and its answer is what is true."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from milepost.errors import EpochLost, StoreFailed
+from milepost.stores.postgres.connection import SQL
+from milepost.stores.postgres.store import PostgresStore
+from milepost.testing.store_conformance.subject import Subject, append, claim
+from tests.servers.fixtures import OwnPostgres, PostgresDatabase
+from tests.stores.postgres.conftest import PostgresPlace
+from tests.stores.postgres.cutting import Cut, Cutter
+
+NEWEST = pytest.mark.parametrize("postgres_version", [15, 18], ids=lambda version: f"postgres-{version}")
+
+
+@pytest.fixture
+def cutter(database: PostgresDatabase) -> Iterator[Cutter]:
+    """A proxy in front of the database."""
+    server = database.server
+    made = Cutter(f"{server.folder}/.s.PGSQL.{server.port}")
+    yield made
+    made.close()
+
+
+def place_behind(cutter: Cutter, database: PostgresDatabase) -> PostgresPlace:
+    return PostgresPlace(
+        f"postgresql://owner@127.0.0.1:{cutter.port}/{database.name}?sslmode=disable&gssencmode=disable"
+    )
+
+
+@NEWEST
+@pytest.mark.parametrize("cut", ["before", "behind"])
+def test_a_batch_whose_commit_is_cut_off_is_written_once(database: PostgresDatabase, cutter: Cutter, cut: Cut) -> None:
+    """Requirement 50."""
+
+    async def scene() -> None:
+        place = place_behind(cutter, database)
+        subject = Subject(place, await place.open())
+        head = await subject.held("a1")
+        for turn in range(5):
+            cutter.cut = cut
+            assert await subject.write(append(head, b"%d" % turn), append(head, b"more %d" % turn)) == [None, None]
+        assert cutter.cuts == 5
+        written = [body for turn in range(5) for body in (b"%d" % turn, b"more %d" % turn)]
+        assert (await subject.bodies("a1"))[2:] == written
+        subject.close()
+
+    asyncio.run(scene())
+
+
+@NEWEST
+def test_a_claim_whose_commit_is_cut_off_has_one_answer_and_a_lost_owner_still_loses(
+    database: PostgresDatabase, cutter: Cutter
+) -> None:
+    async def scene() -> None:
+        place = place_behind(cutter, database)
+        subject = Subject(place, await place.open())
+        lost = await subject.held("a1")
+        cutter.cut = "behind"
+        (taken,) = await subject.write(claim("a1", "worker-2", "worker-1"))
+        assert (taken.epoch, taken.seq) == (2, 3)
+        cutter.cut = "behind"
+        refused, kept = await subject.write(append(lost, b"stale"), append(taken, b"kept"))
+        assert isinstance(refused, EpochLost)
+        assert kept is None
+        assert await subject.bodies("a1") == [b"created a1", b"claimed 1", b"claimed 2", b"kept"]
+        subject.close()
+
+    asyncio.run(scene())
+
+
+@NEWEST
+def test_a_commit_that_nobody_can_tell_any_more_stops_the_process(
+    database: PostgresDatabase, cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server that took over may have given the number of the transaction to one of its own."""
+
+    async def scene() -> None:
+        place = place_behind(cutter, database)
+        subject = Subject(place, await place.open())
+        head = await subject.held("a1")
+        monkeypatch.setitem(SQL, "timeline", b"SELECT 'another'")
+        cutter.cut = "behind"
+        with pytest.raises(StoreFailed, match="another server has taken over"):
+            await subject.write(append(head, b"who knows"))
+        with pytest.raises(StoreFailed):
+            await subject.write(append(head, b"never"))
+        subject.close()
+
+    asyncio.run(scene())
+
+
+def test_a_server_that_is_killed_and_comes_back_costs_time_and_nothing_else(own_postgres: OwnPostgres) -> None:
+    """Requirement 50."""
+    server = own_postgres(18)
+
+    async def scene() -> None:
+        place = PostgresPlace(server.url(server.create_database()))
+        subject = Subject(place, await place.open())
+        head = await subject.held("a1")
+        server.kill()
+        writing = asyncio.ensure_future(subject.write(append(head, b"through it all")))
+        reading = asyncio.ensure_future(subject.store.run("a1"))
+        await asyncio.to_thread(server.start)
+        assert await writing == [None]
+        assert (await reading).owner == "worker-1"
+        assert (await subject.bodies("a1"))[2:] == [b"through it all"]
+        subject.close()
+
+    asyncio.run(scene())
+
+
+def test_a_store_says_who_is_stopped_for_a_while_after_its_server_is_gone(own_postgres: OwnPostgres) -> None:
+    server = own_postgres(18)
+    store = PostgresStore(server.url(server.create_database()), create=True)
+    assert store.switches_now() == []
+    server.kill()
+
+    assert store.switches_now() == []
+    store.close()
