@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 
-from milepost.errors import StoreBusy, StoreFailed, StoreUnreachable
+from milepost.errors import NotPermitted, StoreBusy, StoreFailed, StoreUnreachable
 from milepost.stores.api import Append
 from milepost.stores.postgres.connection import SQL, connect, named, named_errors, settle
 from milepost.stores.postgres.locking import begin
@@ -67,8 +67,16 @@ class Line:
     # ------------------------------------------------------------ batches
 
     def write(self, operations: Sequence[Operation]) -> list[Any]:
-        """Write a batch; return its answers. Raises StoreBusy when nothing was written, StoreFailed when who knows."""
-        batch, answers = self._written(operations)
+        """Write a batch; return its answers. Raises StoreBusy when nothing was written, StoreFailed when who knows.
+
+        What a role may not do refuses itself alone: then each operation is written by itself.
+        """
+        try:
+            batch, answers = self._written(operations)
+        except NotPermitted as refusal:
+            if len(operations) == 1:
+                return [refusal]
+            return [answer for one in operations for answer in self.write([one])]
         for moved in batch.moved.values():
             moved.head.row, moved.head.seq, moved.head.hash = moved.row, moved.seq, moved.hash
         self.stops = batch.sql.known.get("stops")
