@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def db() -> None:
-    """Make, migrate and check the tables of a PostgreSQL store, and give roles what they need.
+    """Make, migrate and check the tables of a PostgreSQL store, and give roles what they need. Each takes --json.
 
     Connect as who owns the tables. A deploy: `db migrate --pre`, then the new code, worker by worker; and when the last
     old one has gone, `db migrate --post`. Programs never change tables when they open a store.

@@ -222,6 +222,8 @@ class Schema:
         if set(roles) != {WORKER, OPERATOR}:
             found = f"missing: {', '.join(sorted({WORKER, OPERATOR} - set(roles)))}"
             return [Check("roles", ok=False, found=found, todo=f"make them: {again}")]
+        if not _one(self._connection, "has_roles"):  # roles are the server's, and another database may have made them
+            return [Check("roles", ok=False, found="none have grants here", todo=f"give them: {again}")]
         mighty = [name for name, (_, power) in roles.items() if power]
         allowed = self._allowed()
         much = [f"{privilege} on {table}" for table, privilege in _rows(self._connection, "too_much", allowed)]
@@ -244,7 +246,7 @@ class Schema:
     def _allowed(self) -> list[str]:
         """Return what a worker may do, as `TABLE PRIVILEGE`, from the list that the database was given last."""
         granted = [
-            (str(name), str(worker)) for name, worker, _ in self._connection.execute("SELECT * FROM mp_grants()")
+            (str(name), str(worker)) for name, worker, _ in _rows(self._connection, "grants")
         ]
         return [
             f"{name} {privilege}"

@@ -53,6 +53,9 @@ GROUP BY knows ORDER BY knows;
 -- name: has_roles
 SELECT to_regprocedure('mp_grants()') IS NOT NULL AND to_regrole('milepost_worker') IS NOT NULL;
 
+-- name: grants
+SELECT name, worker, operator FROM mp_grants();
+
 -- name: settings
 SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') ORDER BY name;
 
