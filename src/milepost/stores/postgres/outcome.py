@@ -118,9 +118,10 @@ class Line:
                 cut.written = written
                 done = connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
+            if not connection.closed:
+                self._roll_back()  # which finds out that it is closed, where the server's last word came before its end
             if connection.closed:
                 raise cut from error
-            connection.rollback()
             raise
         except BaseException:
             self._roll_back()
@@ -149,9 +150,14 @@ class Line:
             self._connection.execute("COMMIT")
 
     def plainly(self, name: str, *args: Any) -> None:
-        """Run one statement that is its own transaction. Raises StoreError."""
-        with named_errors(self._where.place):
-            PostgresStatements(self._connection).do(name, *args)
+        """Run one statement that is its own transaction, and may be run twice. Raises StoreError."""
+        try:
+            with named_errors(self._where.place):
+                PostgresStatements(self._connection).do(name, *args)
+        except StoreUnreachable:  # the server was started again since the last batch
+            self._reconnect(time.monotonic() + self._patience_s)
+            with named_errors(self._where.place):
+                PostgresStatements(self._connection).do(name, *args)
 
     # ------------------------------------------------------------ a connection that broke
 

@@ -173,6 +173,7 @@ class PostgresStore:
         found: tuple[Connection, Reads] | None = getattr(self._mine, "reads", None)
         if found is None or again or found[0].closed:
             if found is not None:
+                self._mine.reads = None  # also where no new one can be had now
                 found[0].close()
                 self._opened.remove(found[0])
             connection = self._connected()
