@@ -130,7 +130,7 @@ def partitioned(stage: Stage) -> None:
             stage.keep_in(server, server.url("{}", host=wire.theirs))
             stage.declare(lease=f"{LEASE_S:.0f}s", timeout="1s")
             load(stage)
-            at_work = [stage.start("serve") for _ in range(2)]
+            at_work = two_workers(stage)
             stage.until(partial(applied, stage, stage.chance.randrange(1, UNDER_LOAD // 2)), "work goes on")
             wire.cut(way)
             stage.result.met(at_work)
@@ -152,7 +152,7 @@ def server_dies(stage: Stage) -> None:
         stage.keep_in(server)
         stage.declare(lease=f"{LEASE_S:.0f}s", timeout="1s")
         load(stage)
-        at_work = [stage.start("serve") for _ in range(2)]
+        at_work = two_workers(stage)
         for crash in range(stage.chance.randrange(1, CRASHES + 1)):
             wanted = crash * UNDER_LOAD // CRASHES + stage.chance.randrange(1, UNDER_LOAD // CRASHES)
             stage.until(partial(applied, stage, wanted), "work goes on")
@@ -170,6 +170,13 @@ def load(stage: Stage) -> None:
     """Start runs of each kind of call that a person need not settle, and one that may."""
     for tool in ONE_CALL:
         begin(stage, tool, UNDER_LOAD // len(ONE_CALL))
+
+
+def two_workers(stage: Stage) -> list[Life]:
+    """Start two workers, and wait until both have opened the store: one that cannot ends, and says why."""
+    started = [stage.start("serve") for _ in range(2)]
+    stage.until(lambda: len(stage.ask(lambda store: store.workers())) == len(started), "both workers are enlisted")
+    return started
 
 
 def applied(stage: Stage, count: int) -> bool:
@@ -221,7 +228,7 @@ def stands_still(stage: Stage) -> None:
     """A worker stands still for longer than its lease lasts, with another one at work: that one takes its runs."""
     stage.declare(lease=f"{LEASE_S:.0f}s", timeout="1s")
     load(stage)
-    at_work = [stage.start("serve") for _ in range(2)]
+    at_work = two_workers(stage)
     stage.until(partial(applied, stage, stage.chance.randrange(1, UNDER_LOAD // 2)), "work goes on")
     at_work[0].send(signal.SIGSTOP)
     stage.until(lambda: at_work[0].stopped, "it stands still")

@@ -245,9 +245,7 @@ class Schema:
 
     def _allowed(self) -> list[str]:
         """Return what a worker may do, as `TABLE PRIVILEGE`, from the list that the database was given last."""
-        granted = [
-            (str(name), str(worker)) for name, worker, _ in _rows(self._connection, "grants")
-        ]
+        granted = [(str(name), str(worker)) for name, worker, _ in _rows(self._connection, "grants")]
         return [
             f"{name} {privilege}"
             for name, privileges in granted

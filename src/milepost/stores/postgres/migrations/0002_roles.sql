@@ -1,4 +1,14 @@
--- Who may say what, and which code is at work: what `milepost db roles` and `milepost db migrate` rest on.
+-- Who may say what, and which code is at work: what `milepost db roles` and `milepost db migrate` rest on. And what
+-- became of a commit whose answer was never heard.
+
+-- One row a process that writes: the number of its latest batch, written by that batch itself. Transaction numbers cannot
+-- tell this: what a crash took back was never written down, and its number is given to somebody else.
+CREATE TABLE mp_lines (
+    line  TEXT COLLATE "C" PRIMARY KEY,
+    batch BIGINT NOT NULL,
+    at    BIGINT NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE mp_lines IS 'authoritative';
 
 -- Whether a person put the message in: filled in by a trigger from whoever is connected, once there are roles.
 ALTER TABLE mp_inbox ADD COLUMN person BOOLEAN NOT NULL DEFAULT TRUE;
