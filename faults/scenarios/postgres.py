@@ -49,26 +49,32 @@ def frozen_past_its_lease(stage: Stage) -> None:
     on_shared(stage)
     tool = baseline.chosen(stage, list(ONE_CALL))
     among = talk(stage, tool)
-    place = stage.chance.choice(range(len(among)))
-    frozen = stage.frozen(among[place], "one", tool)
+    frozen = stage.frozen(stage.chance.choice(among), "one", tool)
     if frozen is None:
         stage.done("one", tool)
         return
+    unsent = stage.count(e.EffectStarted) == 0  # then it has still to look at its lease, or is refused its `started`
     stage.outside.advance("1h")
     taker = stage.start("run", "one", tool, "x")
-    # A process that stands still inside a transaction holds its run until the server ends that: 20 seconds.
+    # A process that stands still inside a transaction holds its run until others, or the server, end that.
     stage.until(lambda: stage.count(e.Claimed) > 1 or taker.code is not None, "another takes the run", within_s=HANGS_S)
     if stage.result.met(stage.count(e.Claimed) > 1):
         taker.wait(1.0)
-    frozen.send(signal.SIGCONT)
-    stage.until(lambda: frozen.code is not None, "the frozen worker ends when it wakes", within_s=HANGS_S)
+    stage.until(partial(awake, frozen), "the frozen worker ends when it wakes", within_s=HANGS_S)
     stage.until(lambda: taker.code is not None, "the other worker ends", within_s=HANGS_S)
     stage.done("one", tool)
     stage.result.must(len(stage.outside.lines()) == 1, f"applied {len(stage.outside.lines())} times")
-    if place < to_the_outside(among) and stage.count(e.Claimed) > 1:
+    if unsent and stage.count(e.Claimed) > 1:
         under = {entry.attempt: entry.epoch for entry in stage.all_entries() if isinstance(entry, e.EffectStarted)}
         sent = [under[line.attempt] for line in stage.outside.lines()]
         stage.result.must(1 not in sent, "the frozen worker sent under the epoch that it had lost")
+
+
+def awake(life: Life) -> bool:
+    """Wake a worker, and again where another of its threads came to the same number of calls; whether it has ended."""
+    if life.stopped:
+        life.send(signal.SIGCONT)
+    return life.code is not None
 
 
 def talk(stage: Stage, tool: str) -> list[Point]:
@@ -76,13 +82,6 @@ def talk(stage: Stage, tool: str) -> list[Point]:
     among = baseline.points(stage, "one", tool, TALKS)
     claim = baseline.first(among, lambda point: "claimed.1" in point.said)
     return among[claim if claim < len(among) else len(among) // 2 :]
-
-
-def to_the_outside(among: list[Point]) -> int:
-    """Return where the call connects: before that a woken worker has still to look at its lease."""
-    sends = baseline.sending(among)
-    connects = [place for place, point in enumerate(among[:sends]) if point.call == "connect"]
-    return connects[-1] if connects else 0
 
 
 def many_claims(stage: Stage) -> None:
