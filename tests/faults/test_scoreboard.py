@@ -182,7 +182,7 @@ def test_a_fault_that_runs_out_of_time_again_and_again_fails_though_it_held() ->
 
 
 def test_a_request_that_left_before_its_record_was_acknowledged_is_seen(stages: Theatre) -> None:
-    stage = Stage(stages.folder / "noted", stages.world, stages.zygote, 3)
+    stage = Stage(stages.folder / "noted", stages.world, stages.zygote, stages.databases, 3)
     stage.work("one", "charge", mode="note")
     sent = stage.outside.requests()
 

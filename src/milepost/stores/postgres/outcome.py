@@ -175,7 +175,7 @@ class Line:
             with named_errors(self._where.place):
                 PostgresStatements(self._connection).do(name, *args)
         except StoreUnreachable:  # the server was started again since the last batch
-            self._reconnect(time.monotonic() + self._patience_s)
+            self._reconnect(time.monotonic() + self._patience_s, "")
             with named_errors(self._where.place):
                 PostgresStatements(self._connection).do(name, *args)
 
