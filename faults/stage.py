@@ -25,11 +25,12 @@ from faults.lives import Ended, Life, Zygote
 from faults.strace import Point
 from faults.tools import Setup
 from faults.zygote import Order
-from milepost.app import open_schema, open_store
+from milepost.app import open_store
 from milepost.core import codec
 from milepost.core import entries as e
 from milepost.errors import NotAStore, StoreMissing
 from milepost.stores.api import OpenEffect, Query, RunRow, Store
+from milepost.stores.postgres.schema import schema_at
 from milepost.testing.check import Applied, Violation, check
 from milepost.testing.world import Account, World
 from tests.servers.postgres import Postgres
@@ -124,7 +125,7 @@ class Stage:
         """Keep the store in a new database of a server, reached by `url` with the name put in; return the name."""
         self.server = server
         name = server.create_database()
-        schema = open_schema(server.url(name))
+        schema = schema_at(server.url(name))
         schema.create()
         schema.close()
         self.declare(store=url.format(name) if url else server.url(name))

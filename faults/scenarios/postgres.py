@@ -53,7 +53,8 @@ def frozen_past_its_lease(stage: Stage) -> None:
     if frozen is None:
         stage.done("one", tool)
         return
-    unsent = stage.count(e.EffectStarted) == 0  # then it has still to look at its lease, or is refused its `started`
+    # It holds the run and has started nothing: it has still to look at its lease, or is refused its `started`.
+    unsent = stage.count(e.Claimed) == 1 and stage.count(e.EffectStarted) == 0
     stage.outside.advance("1h")
     taker = stage.start("run", "one", tool, "x")
     # A process that stands still inside a transaction holds its run until others, or the server, end that.
@@ -246,6 +247,7 @@ FAULTS = (
         frozen_past_its_lease,
         tries=16,
         smoke=2,
+        least=0.3,
         store=POSTGRES,
     ),
     Fault(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from milepost.app import open_schema
 from milepost.cli.exits import FOUND_DAMAGE, OK, REFUSED
 from milepost.cli.options import json_option, store_option
 from milepost.cli.printing import plain, say, say_json, table
 from milepost.cli.settings import Settings
+from milepost.errors import ExtraMissing, InvalidDeclaration
+from milepost.stores.places import is_postgres
 
 if TYPE_CHECKING:
     from milepost.stores.migrate import Plan
@@ -27,6 +28,19 @@ def db() -> None:
     Connect as who owns the tables. A deploy: `db migrate --pre`, then the new code, worker by worker; and when the last
     old one has gone, `db migrate --post`. Programs never change tables when they open a store.
     """
+
+
+def open_schema(url: str) -> Schema:
+    """Open the tables of a PostgreSQL store, as who owns them. Raises InvalidDeclaration for a SQLite store."""
+    if not is_postgres(url):
+        raise InvalidDeclaration(
+            f"store {url!r} has no tables to look after: a SQLite store is brought up to date when it is opened"
+        )
+    try:
+        from milepost.stores.postgres.schema import schema_at  # the driver comes with an extra
+    except ImportError as error:
+        raise ExtraMissing("stores in PostgreSQL", "postgres") from error
+    return schema_at(url)
 
 
 @contextmanager
