@@ -54,7 +54,7 @@ duplicates: $(BENCH)  ## response lost, process killed, resumed: who is charged 
 evaluate: $(EVALUATION)  ## AgentDojo's 97 user tasks: banking killed once each, then all at every call boundary
 	@.venv-evaluation/bin/python -m evaluation $(ARGS)
 
-faults: $(TESTABLE) strace  ## each fault of docs/FAULTS.md for real: verdicts, tries, kill points (ten minutes; ARGS='--budget 60' for less)
+faults: $(TESTABLE) strace servers  ## each fault of docs/FAULTS.md for real: verdicts, tries, kill points (ten minutes; ARGS='--budget 60' for less)
 	@$(BIN)/python -m faults $(ARGS)
 
 mutants: $(MUTATION)  ## mutation testing of the core, the append and the send path (hours; ARGS='core/outcome.py' for one file)

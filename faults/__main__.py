@@ -12,7 +12,7 @@ from pathlib import Path
 
 from faults.running import run
 from faults.scenarios import FAULTS
-from faults.scoreboard import Fault, Row, as_markdown, as_text, complaints
+from faults.scoreboard import STORES, Fault, Row, as_markdown, as_text, complaints
 
 BUDGET_S = 600
 RESERVED_S = 30  # the last tries end, and the world with them
@@ -25,18 +25,24 @@ def main(arguments: Sequence[str] | None = None, *, faults: Sequence[Fault] = FA
     """Run the faults and print the table. 0 if nothing was lost, else 1."""
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("--only", type=lambda said: [int(part) for part in said.split(",")], help="for example 3,12")
+    parser.add_argument("--store", choices=STORES, help="on this store alone")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; try N has the seed N later")
     parser.add_argument("--tries", type=int, help="this many of each fault")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help=f"seconds; {BUDGET_S} is the whole scoreboard")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE}")
     options = parser.parse_args(arguments)
-    chosen = [fault for fault in faults if options.only is None or fault.number in options.only]
+    chosen = [
+        fault
+        for fault in faults
+        if options.only is None or fault.number in options.only
+        if options.store is None or fault.store == options.store
+    ]
     if not chosen:
         parser.error(f"there are {', '.join(str(fault.number) for fault in faults)}")
-    if options.write and options.only is not None:
-        parser.error("--write is for the whole scoreboard: leave --only out")
+    if options.write and (options.only is not None or options.store is not None):
+        parser.error("--write is for the whole scoreboard: leave --only and --store out")
     share = min(1.0, options.budget / BUDGET_S)
-    tries = {fault.number: options.tries or max(1, round(fault.tries * share)) for fault in chosen}
+    tries = {fault.key: options.tries or max(1, round(fault.tries * share)) for fault in chosen}
     began = time.monotonic()
     rows = run(chosen, tries, seed=options.seed, until=began + max(1, options.budget - RESERVED_S), told=progress)
     if sys.stderr.isatty():
@@ -54,9 +60,7 @@ def main(arguments: Sequence[str] | None = None, *, faults: Sequence[Fault] = FA
 def progress(row: Row) -> None:
     """Show on a terminal that something happens."""
     if sys.stderr.isatty():
-        print(
-            f"\r\x1b[Kfault {row.fault.number}: {row.tries} tries, {row.verdict}", end="", file=sys.stderr, flush=True
-        )
+        print(f"\r\x1b[K{row.fault.named}: {row.tries} tries, {row.verdict}", end="", file=sys.stderr, flush=True)
 
 
 def write(page: Path, rows: Sequence[Row]) -> None:

@@ -37,7 +37,7 @@ class Desk:
                 yield Door(setup.outside, client, setup.hears_s)
 
         flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
-        clock = SkewedClock(setup.wall, self.skew_ms)
+        clock = None if setup.machine_clock else SkewedClock(setup.wall, self.skew_ms)
         return kind(
             store,
             workflows=flows,

@@ -8,6 +8,7 @@ journal disagreed is not: what was lost once is lost, however slow the machine w
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -18,13 +19,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from faults.databases import Databases
 from faults.lives import Zygote
-from faults.scoreboard import Fault, Row
+from faults.scoreboard import Fault, Key, Row
 from faults.stage import Stage, Try
 from faults.strace import ToolMissing
 from milepost.testing.world import World
 
+F = TypeVar("F")
 TOGETHER = 3  # on two cores: a try waits half of its time
 
 
@@ -35,11 +39,12 @@ class Theatre:
     folder: Path
     world: World
     zygote: Zygote
+    databases: Databases
 
     def play(self, fault: Fault, seed: int, name: str = "") -> Try:
         """Make one try. Raises ToolMissing; whatever else is raised is a problem of the try."""
-        name = name or f"f{fault.number}-{seed}"
-        stage = Stage(self.folder / name, self.world, self.zygote, seed)
+        name = name or f"f{fault.number}{fault.store[:1].lower()}-{seed}"
+        stage = Stage(self.folder / name, self.world, self.zygote, self.databases, seed)
         try:
             fault.play(stage)
         except ToolMissing:
@@ -58,44 +63,52 @@ class Theatre:
 def theatre() -> Iterator[Theatre]:
     """Open a world for any number of tries. What failed is kept, what held is removed."""
     folder = Path(tempfile.mkdtemp(prefix="milepost-faults-"))
+    state = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")  # what stands on this machine beside a store in a database
     zygote = Zygote()
+    databases = Databases(folder)
     try:
         with World(folder / "world") as world:
-            yield Theatre(folder, world, zygote)
+            yield Theatre(folder, world, zygote, databases)
     finally:
         zygote.close()
+        databases.close()
+        if state is None:
+            del os.environ["XDG_STATE_HOME"]
+        else:
+            os.environ["XDG_STATE_HOME"] = state
         if not [left for left in folder.glob("f*-*") if left.is_dir()]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def schedule(tries: dict[int, int]) -> list[tuple[int, int]]:
+def schedule(tries: dict[F, int]) -> list[tuple[F, int]]:
     """Return (fault, number of the try) so that at any moment each fault has had its share."""
     turns = [((number + 1) / count, fault, number) for fault, count in tries.items() for number in range(count)]
-    return [(fault, number) for _, fault, number in sorted(turns)]
+    return [(fault, number) for _, fault, number in sorted(turns, key=lambda turn: turn[0])]
 
 
 def run(
     faults: Sequence[Fault],
-    tries: dict[int, int],
+    tries: dict[Key, int],
     *,
     seed: int,
     until: float,
     told: Callable[[Row], None] = lambda _: None,
 ) -> list[Row]:
     """Run the tries; `until` is the moment (of `time.monotonic`) after which none begins, but the first of each."""
-    rows = {fault.number: Row(fault) for fault in faults}
+    rows = {fault.key: Row(fault) for fault in faults}
     turn = threading.Lock()
     with theatre() as stages, ThreadPoolExecutor(TOGETHER) as pool:
 
-        def one(number: int, at: int) -> None:
-            row = rows[number]
+        def one(key: Key, at: int) -> None:
+            row = rows[key]
             if row.missing or (at and time.monotonic() > until):
                 return
             try:
                 done = stages.play(row.fault, seed + at)
                 slow = done.slow and not done.wrong
                 if slow:
-                    done = stages.play(row.fault, seed + at, f"f{number}-{seed + at}-again")
+                    done = stages.play(row.fault, seed + at, f"f{key[0]}{key[1][:1].lower()}-{seed + at}-again")
             except ToolMissing as missing:
                 row.missing = str(missing)
                 return
@@ -104,6 +117,6 @@ def run(
                 row.again += slow and not done.problems
                 told(row)
 
-        for future in [pool.submit(one, number, at) for number, at in schedule(tries)]:
+        for future in [pool.submit(one, key, at) for key, at in schedule(tries)]:
             future.result()
     return list(rows.values())

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import apsw
 import msgspec
+import psycopg
 
 import milepost as mp
 from faults import strace
+from faults.databases import Databases
 from faults.desk import Desk
 from faults.lives import Ended, Life, Zygote
 from faults.strace import Point
@@ -28,8 +30,10 @@ from milepost.core import codec
 from milepost.core import entries as e
 from milepost.errors import NotAStore, StoreMissing
 from milepost.stores.api import OpenEffect, Query, RunRow, Store
+from milepost.stores.postgres.schema import schema_at
 from milepost.testing.check import Applied, Violation, check
 from milepost.testing.world import Account, World
+from tests.servers.postgres import Postgres
 
 T = TypeVar("T")
 SECONDS_MOST = 60
@@ -81,7 +85,9 @@ class Try:
 class Stage:
     """Where one try plays. Every process that it starts is ended with it, by its own id."""
 
-    def __init__(self, folder: Path, world: World, zygote: Zygote, seed: int) -> None:
+    def __init__(self, folder: Path, world: World, zygote: Zygote, databases: Databases, seed: int) -> None:
+        self.databases = databases
+        self.server: Postgres | None = None
         self.folder = folder
         self.seed = seed
         self.chance = random.Random(seed)
@@ -92,6 +98,7 @@ class Stage:
             world=str(world.folder), account=folder.name, http_port=world.http_port, mail_port=world.mail_port
         )
         self.lives: list[Life] = []
+        self.own_url = ""
         self._world = world
         self._zygote = zygote
         self.declare()
@@ -107,8 +114,23 @@ class Stage:
         return self._world.account(self.setup.clock)
 
     def beside(self, name: str) -> Stage:
-        """Return another stage in the same world, with a folder and an account of its own, to measure only."""
-        return Stage(self.folder.with_name(f"{self.folder.name}-{name}"), self._world, self._zygote, self.seed)
+        """Return another stage in the same world, with a folder, an account and a store of its own."""
+        folder = self.folder.with_name(f"{self.folder.name}-{name}")
+        stage = Stage(folder, self._world, self._zygote, self.databases, self.seed)
+        if self.server is not None:
+            stage.keep_in(self.server)
+        return stage
+
+    def keep_in(self, server: Postgres, url: str = "") -> str:
+        """Keep the store in a new database of a server, reached by `url` with the name put in; return the name."""
+        self.server = server
+        name = server.create_database()
+        schema = schema_at(server.url(name))
+        schema.create()
+        schema.close()
+        self.declare(store=url.format(name) if url else server.url(name))
+        self.own_url = server.url(name)
+        return name
 
     def close(self) -> None:
         """End what is left."""
@@ -197,13 +219,15 @@ class Stage:
         """Do something through an app that drives nothing."""
 
         async def doing() -> T:
-            async with Desk(self.setup).app(self.url()).client() as app:
+            async with Desk(msgspec.structs.replace(self.setup, machine_clock=False)).app(self.url()).client() as app:
                 return await do(app)
 
         return asyncio.run(doing())
 
     def url(self, folder: Path | None = None) -> str:
-        """Return the URL of the store."""
+        """Return the URL of the store, as it is reached by who watches."""
+        if self.server is not None:
+            return self.own_url
         return f"sqlite:///{folder or self.folder}/store.db"
 
     def ask(self, ask: Callable[[Store], Awaitable[T]], folder: Path | None = None) -> T:
@@ -224,7 +248,7 @@ class Stage:
 
     def runs(self) -> list[RunRow]:
         """Return every run, none before there is a store."""
-        if not (self.folder / "store.db").exists():
+        if self.server is None and not (self.folder / "store.db").exists():
             return []
         return self.ask(lambda store: store.runs(Query(limit=10_000)))
 
@@ -258,6 +282,9 @@ class Stage:
     @contextmanager
     def copied(self) -> Iterator[Path]:
         """Copy the store as a crash left it: to read a log recovers it, and that is the next worker's work."""
+        if self.server is not None:  # which shows what is committed, and recovers nothing when it is asked
+            yield self.folder
+            return
         copy = self.folder.with_name(self.folder.name + "-copy")
         copy.mkdir()
         try:
@@ -274,7 +301,7 @@ class Stage:
         lines = self.outside.applied()
         with self.copied() as copy:
             try:
-                return self.ask(lambda store: check(store, [*lines, *notes(copy)]), copy)
+                return self.ask(lambda store: check(store, [*lines, *self.notes(copy)]), copy)
             except (StoreMissing, NotAStore) as error:
                 if isinstance(error, NotAStore) and "it is empty" not in str(error):
                     raise
@@ -285,6 +312,15 @@ class Stage:
         for violation in self.violations():
             self.result.wrong = True
             self.result.problems.append(f"{when}: {violation}")
+
+    def notes(self, folder: Path) -> list[Applied]:
+        """Return what the transactional tool applied, from the store itself."""
+        if self.server is None:
+            return notes(folder)
+        with psycopg.connect(self.own_url) as connection:
+            if connection.execute("SELECT to_regclass('notes') IS NULL").fetchone() == (True,):
+                return []
+            return [Applied("note", args={"name": name}) for (name,) in connection.execute(NOTES)]
 
     # ------------------------------------------------------------ points, and waiting
 

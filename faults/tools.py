@@ -39,6 +39,8 @@ class Setup(msgspec.Struct, frozen=True):
     policy: str = ""
     seal: str = ""
     trust: str = ""
+    store: str = ""  # the URL of a database; else the store is a file in the folder
+    machine_clock: bool = False  # the app takes the clock that it takes by itself, on a machine whose clock is `clock`
 
     @property
     def outside(self) -> Account:
@@ -228,7 +230,7 @@ def pages(setup: Setup) -> tuple[mp.Tool[[str, int], str], mp.Tool[[str], int]]:
     @mp.tool(effect="transactional")
     def note(tx: mp.Tx, name: str) -> int:
         tx.execute("CREATE TABLE IF NOT EXISTS notes (name TEXT)")
-        tx.execute("INSERT INTO notes VALUES (?)", (name,))
+        tx.execute("INSERT INTO notes VALUES ($1)" if setup.store else "INSERT INTO notes VALUES (?)", (name,))
         return int(tx.execute("SELECT count(*) FROM notes")[0][0])
 
     return publish, note

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+from faults import machine
 from faults.desk import Desk
 from faults.noted import NotedApp
 from faults.recorded import WatchedStore, recorded
@@ -119,13 +120,16 @@ def skew() -> int:
 def act(folder: Path, mode: str, more: Sequence[str]) -> int:
     """Do what is asked for; return the code to exit with."""
     desk = Desk(msgspec.json.decode((folder / "setup.json").read_bytes(), type=Setup), skew())
-    app = desk.app(f"sqlite:///{folder}/store.db", NotedApp if mode == "note" else mp.App)
+    if desk.setup.machine_clock:
+        machine.run_on(desk.setup, skew())
+    store = desk.setup.store or f"sqlite:///{folder}/store.db"
+    app = desk.app(store, NotedApp if mode == "note" else mp.App)
     try:
         if mode == "serve":
             asyncio.run(serve(app))
             return 0
         if mode == "claim":
-            print(json.dumps(asyncio.run(claim(f"sqlite:///{folder}/store.db", more[0], int(more[1])))))
+            print(json.dumps(asyncio.run(claim(store, more[0], int(more[1])))))
             return 0
         flow, tool, name = more
         flows: dict[str, mp.Workflow[Order, Any]] = {"one": desk.one, "twenty": desk.twenty}

@@ -1,4 +1,4 @@
-"""One scenario for each fault of docs/FAULTS.md that concerns one machine."""
+"""One scenario for each fault of docs/FAULTS.md, and for each store that it concerns."""
 
 from faults.scenarios import (
     answers,
@@ -10,6 +10,7 @@ from faults.scenarios import (
     hostility,
     killing,
     outage,
+    postgres,
     workers,
 )
 from faults.scoreboard import Fault
@@ -25,4 +26,5 @@ FAULTS: tuple[Fault, ...] = (
     *approvals_attacked.FAULTS,
     *outage.FAULTS,
     *hostility.FAULTS,
+    *postgres.FAULTS,
 )

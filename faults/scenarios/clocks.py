@@ -37,7 +37,7 @@ def jumps(stage: Stage) -> None:
     stage.outside.obey(Rules(seed=stage.seed, spares=("irreversible", "MAIL")))
     machine = stage.machine()
     life = stage.start("run", "twenty", "", "x")
-    stage.until(lambda: len(stage.outside.met()) >= at or life.code is not None, "work goes on")
+    stage.until(lambda: len(stage.outside.met()) >= at or life.code is not None, "work goes on", within_s=HANGS_S)
     machine.advance(jump)
     stage.result.met(life.code is None)
     stage.until(lambda: life.code is not None, f"the run ends although the clock jumped by {jump} ms", within_s=HANGS_S)

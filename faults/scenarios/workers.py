@@ -81,8 +81,14 @@ def around(among: list[Point]) -> list[Point]:
 
 def many_claims(stage: Stage) -> None:
     """Let several processes claim the same runs, bare; then several workers share runs while their leases lapse."""
+    race(stage, RACERS, ROUNDS)
+    share(stage)
+
+
+def race(stage: Stage, processes: int, rounds: int) -> None:
+    """Let several processes claim the same runs, over and over."""
     begin(stage, "press", RACED_RUNS)
-    racers = [stage.start("claim", f"racer-{number}", str(ROUNDS)) for number in range(RACERS)]
+    racers = [stage.start("claim", f"racer-{number}", str(rounds)) for number in range(processes)]
     won = [tuple(claim) for racer in racers for claim in json.loads(stage.ended(racer).out or "[]")]
     stage.result.points += len(won)
     twice = [claim for claim, times in Counter(won).items() if times > 1]
@@ -92,7 +98,6 @@ def many_claims(stage: Stage) -> None:
         Counter(run for run, _ in won) == epochs, "a claim was won that the store does not know, or the reverse"
     )
     stage.judge("after the race")
-    share(stage)
 
 
 def share(stage: Stage) -> None:

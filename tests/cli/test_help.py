@@ -19,7 +19,7 @@ NAMES = {
     "init", "worker", "start", "runs", "show", "plan", "journal", "effects", "resolve", "approvals", "approve", "deny",
     "grant", "send", "cancel", "kill", "retry", "resume", "rewind", "fork", "check", "tools", "diff", "verify",
     "doctor", "policy", "keys", "seal", "export", "import", "prune", "freeze", "thaw", "stop", "switches", "revoke",
-    "budget", "queues", "schedules",
+    "budget", "queues", "schedules", "db",
 }
 # fmt: on
 

@@ -13,14 +13,26 @@ from faults.__main__ import BEGIN, END, main
 from faults.noted import NOTES, unacknowledged
 from faults.running import Theatre, run, schedule, theatre
 from faults.scenarios import FAULTS
-from faults.scoreboard import WITH_A_PERSON, Fault, Row, as_markdown, as_text, complaints, total
+from faults.scoreboard import (
+    NOT_TRIED,
+    POSTGRES,
+    SQLITE,
+    STORES,
+    WITH_A_PERSON,
+    Fault,
+    Row,
+    as_markdown,
+    as_text,
+    complaints,
+    total,
+)
 from faults.stage import Stage, Try
 from faults.strace import ToolMissing
 from milepost.testing.world import Rules, Toxic
 from tests.tidy.repository import text
 
 SEED = 2_026
-OF_ONE_MACHINE = {*range(1, 14), *range(16, 26)}
+ON = {SQLITE: {*range(1, 14), *range(16, 26)}, POSTGRES: {12, 13, 14, 15, 20}}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +41,9 @@ def stages() -> Iterator[Theatre]:
         yield opened
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.number}-{fault.name.replace(' ', '-')}")
+@pytest.mark.parametrize(
+    "fault", FAULTS, ids=lambda fault: f"{fault.number}-{fault.store}-{fault.name.replace(' ', '-')}"
+)
 def test_no_fault_loses_an_effect_or_repeats_one(stages: Theatre, fault: Fault) -> None:
     """Requirement 87. Requirement 33. Requirement 50. Requirement 51. Requirement 69."""
     row = Row(fault)
@@ -40,23 +54,30 @@ def test_no_fault_loses_an_effect_or_repeats_one(stages: Theatre, fault: Fault) 
     assert row.verdict == "survived" or (row.verdict == "survived with a person" and fault.number in WITH_A_PERSON)
 
 
-def test_every_fault_that_concerns_one_machine_has_a_scenario_and_none_has_two() -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_every_fault_that_concerns_a_store_has_a_scenario_and_none_has_two(store: str) -> None:
     listed = {int(number) for number in re.findall(r"^\| (\d+) \|", text("docs/FAULTS.md"), re.MULTILINE)}
 
-    assert [fault.number for fault in sorted(FAULTS, key=lambda fault: fault.number)] == sorted(OF_ONE_MACHINE)
-    assert listed >= OF_ONE_MACHINE
+    assert sorted(fault.number for fault in FAULTS if fault.store == store) == sorted(ON[store])
+    assert listed == ON[SQLITE] | ON[POSTGRES]
 
 
 def test_the_page_that_is_published_has_every_fault_and_none_of_them_lost() -> None:
     rows = [line.split(" | ") for line in text("docs/reliability.md").splitlines() if re.match(r"\| \d+ \|", line)]
-    verdicts = {int(row[0].strip("| ")): row[2] for row in rows}
+    for place, store in enumerate(STORES, start=2):
+        verdicts = {int(row[0].strip("| ")): row[place] for row in rows if row[place] != NOT_TRIED}
 
-    tries, points = ({int(row[0].strip("| ")): int(row[place]) for row in rows} for place in (3, 4))
+        tried = [row for row in rows if row[place] != NOT_TRIED]
+        tries, points = (
+            {int(row[0].strip("| ")): int(row[column].split(" + ")[-1 if store == POSTGRES else 0]) for row in tried}
+            for column in (4, 5)
+        )
 
-    assert set(verdicts) == OF_ONE_MACHINE
-    assert [fault.number for fault in FAULTS if points[fault.number] < fault.least * tries[fault.number]] == []
-    assert {number for number, verdict in verdicts.items() if verdict == "survived with a person"} <= WITH_A_PERSON
-    assert set(verdicts.values()) <= {"survived", "survived with a person"}
+        assert set(verdicts) == ON[store]
+        of_store = [fault for fault in FAULTS if fault.store == store]
+        assert [one.key for one in of_store if points[one.number] < int(one.least * tries[one.number])] == []
+        assert {number for number, verdict in verdicts.items() if verdict == "survived with a person"} <= WITH_A_PERSON
+        assert set(verdicts.values()) <= {"survived", "survived with a person"}
 
 
 # ------------------------------------------------------------ what is lost is seen
@@ -86,7 +107,7 @@ def test_an_effect_that_is_applied_twice_is_lost_and_fails_the_run_with_its_seed
     said = capsys.readouterr().out
     assert code == 1
     assert "repeated: one/charge#1" in said
-    assert "python -m faults --only 5 --seed 41 --tries 1" in said
+    assert "python -m faults --only 5 --store SQLite --seed 41 --tries 1" in said
     assert "1 faults: 1 lost" in said
     assert "| lost |" in page.read_text()
 
@@ -120,7 +141,7 @@ def test_a_tool_of_the_system_that_is_missing_is_said_and_fails_the_run() -> Non
     def missing(_stage: Stage) -> None:
         raise ToolMissing("no such tool")
 
-    rows = run([planted(missing)], {5: 2}, seed=0, until=time.monotonic() + 60)
+    rows = run([planted(missing)], {(5, SQLITE): 2}, seed=0, until=time.monotonic() + 60)
 
     assert [row.verdict for row in rows] == ["not run"]
     assert complaints(rows) == ["fault 5 was not run: no such tool"]
@@ -161,7 +182,7 @@ def test_a_fault_that_runs_out_of_time_again_and_again_fails_though_it_held() ->
 
 
 def test_a_request_that_left_before_its_record_was_acknowledged_is_seen(stages: Theatre) -> None:
-    stage = Stage(stages.folder / "noted", stages.world, stages.zygote, 3)
+    stage = Stage(stages.folder / "noted", stages.world, stages.zygote, stages.databases, 3)
     stage.work("one", "charge", mode="note")
     sent = stage.outside.requests()
 
@@ -200,7 +221,7 @@ def test_what_was_lost_while_time_ran_out_is_not_tried_again_until_it_holds() ->
         stage.result.met("came")
         stage.until(lambda: len(tries) > 1, "it goes on", within_s=0)
 
-    (row,) = run([planted(slow_and_careless)], {5: 1}, seed=8, until=time.monotonic() + 60)
+    (row,) = run([planted(slow_and_careless)], {(5, SQLITE): 1}, seed=8, until=time.monotonic() + 60)
 
     assert tries == [8]
     assert row.verdict == "lost"
@@ -214,7 +235,7 @@ def test_a_part_of_the_scoreboard_does_not_replace_the_page(tmp_path: Path, caps
     with pytest.raises(SystemExit):
         main(["--only", "5", "--write"], faults=[planted(careless)], page=page)
 
-    assert "leave --only out" in capsys.readouterr().err
+    assert "leave --only and --store out" in capsys.readouterr().err
     assert "old" in page.read_text()
 
 
@@ -240,7 +261,7 @@ def test_an_irreversible_call_cut_off_by_a_kill_is_counted_and_changes_no_verdic
     row.add(1, Try(points=1, cut=1))
 
     assert row.verdict == "survived"
-    assert row.cells[5] == "1"
+    assert row.counted[2] == "1"
     assert complaints([row]) == []
 
 
@@ -298,7 +319,7 @@ def test_when_the_time_is_used_up_each_fault_has_had_its_first_try() -> None:
         came.append(SimpleNamespace(seed=stage.seed))
         stage.result.met("came")
 
-    rows = run([planted(comes)], {5: 4}, seed=100, until=time.monotonic() - 1)
+    rows = run([planted(comes)], {(5, SQLITE): 4}, seed=100, until=time.monotonic() - 1)
 
     assert [row.tries for row in rows] == [1]
     assert [one.seed for one in came] == [100]

@@ -79,7 +79,8 @@ def version_of(place: Path) -> int:
 class Postgres:
     """One server. `template` is a folder where an initialised cluster is kept for the next server of this version.
 
-    `addresses` are listened on besides the loopback device, and `trusted` are networks that may come from there.
+    `addresses` are listened on besides the loopback device, and `trusted` are networks that may come from there. The
+    network namespace `within`, which is entered by root, is where it listens; its socket is reached from anywhere.
     """
 
     def __init__(
@@ -91,11 +92,13 @@ class Postgres:
         addresses: Sequence[str] = (),
         trusted: Sequence[str] = (),
         run_as: str | None = None,
+        within: str | None = None,
     ) -> None:
         self.version = version
         self.settings = {**LIGHT, **(settings or {})}
         self.port = free_port()
         self._who = account(run_as)
+        self._within = within
         self._addresses = ("127.0.0.1", *addresses)
         self.folder = folder_for(self._who)
         self._data = self.folder / "data"
@@ -182,7 +185,11 @@ class Postgres:
         }
         settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         command = [str(self._bin / "postgres"), "-D", str(self._data), *settings]
-        return Kept(command, log=log, ending=signal.SIGQUIT, cwd=self.folder, who=self._who)
+        who = self._who
+        if self._within is not None and who is not None:
+            ids = [f"--reuid={who.uid}", f"--regid={who.gid}", "--clear-groups"]
+            command, who = ["ip", "netns", "exec", self._within, "setpriv", *ids, *command], None
+        return Kept(command, log=log, ending=signal.SIGQUIT, cwd=self.folder, who=who)
 
     def answers(self) -> bool:
         """Whether it takes connections."""

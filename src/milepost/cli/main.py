@@ -74,6 +74,7 @@ OWN = {
         "export": "milepost.cli.export:export",
         "import": "milepost.cli.export:import_",
         "prune": "milepost.cli.prune:prune",
+        "db": "milepost.cli.db:db",
     },
 }
 EPILOG = f"\b\nExit codes:\n{exits.table()}"

@@ -44,6 +44,28 @@ class NewerSchema(StoreError):
         self.known = known
 
 
+class Unmigrated(StoreError):
+    """The store lacks tables that this version needs. It is brought up to date by who owns it, not by who opens it."""
+
+    code = "unmigrated"
+
+    def __init__(self, place: str, missing: list[str]) -> None:
+        names = ", ".join(missing)
+        super().__init__(f"{place} lacks {names}. Apply what is missing before new code comes: milepost db migrate")
+        self.place = place
+        self.missing = missing
+
+
+class NotPermitted(StoreError):
+    """The database keeps whom this program is connected as from doing that."""
+
+    code = "not_permitted"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}. Roles decide: a worker's may not do what is a person's; see milepost db roles")
+        self.why = why
+
+
 class UnsafeLibrary(StoreError):
     """The SQLite library has the write-ahead-log reset bug (3.7.0 to 3.51.2)."""
 

@@ -66,6 +66,8 @@ def local_of(url: str) -> str:
     if not is_postgres(url):
         return place_of(url)
     place = place_of(url)
+    login, _, rest = place.partition("@")  # a worker's login and a person's are of one store
+    place = f"postgresql://{rest}" if rest else login
     name = place.rpartition("/")[2] or "store"
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)[:40]
     return str(_folder() / f"{plain}-{sha256(place.encode()).hexdigest()[:12]}")

@@ -73,18 +73,36 @@ def test_a_claim_whose_commit_is_cut_off_has_one_answer_and_a_lost_owner_still_l
 
 
 @NEWEST
-def test_a_commit_that_nobody_can_tell_any_more_stops_the_process(
-    database: PostgresDatabase, cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+def test_a_commit_is_asked_after_by_the_batch_and_not_by_a_number_that_somebody_else_may_have(
+    database: PostgresDatabase, cutter: Cutter
 ) -> None:
-    """Another server that took over may have given the number of the transaction to one of its own."""
+    """A server that crashed gives the numbers of transactions anew which it has not written down."""
 
     async def scene() -> None:
         place = place_behind(cutter, database)
         subject = Subject(place, await place.open())
         head = await subject.held("a1")
-        monkeypatch.setitem(SQL, "timeline", b"SELECT 'another'")
+        cutter.cut = "before"
+        database.server.execute("SELECT pg_current_xact_id()", database.name)
+        assert await subject.write(append(head, b"once")) == [None]
+        assert (await subject.bodies("a1"))[2:] == [b"once"]
+        subject.close()
+
+    asyncio.run(scene())
+
+
+@NEWEST
+def test_a_commit_that_nobody_can_tell_any_more_stops_the_process(
+    database: PostgresDatabase, cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    async def scene() -> None:
+        place = place_behind(cutter, database)
+        subject = Subject(place, await place.open())
+        head = await subject.held("a1")
+        monkeypatch.setitem(SQL, "latest_batch", b"SELECT 1 / length($1) / 0")
         cutter.cut = "behind"
-        with pytest.raises(StoreFailed, match="another server has taken over"):
+        with pytest.raises(StoreFailed, match="broke inside COMMIT"):
             await subject.write(append(head, b"who knows"))
         with pytest.raises(StoreFailed):
             await subject.write(append(head, b"never"))

@@ -41,7 +41,7 @@ def test_a_database_without_our_tables_is_no_store_until_one_is_made(database: P
 def test_a_store_of_a_newer_version_is_left_alone(database: PostgresDatabase) -> None:
     PostgresStore(database.url, create=True).close()
     with psycopg.connect(database.url) as connection:
-        connection.execute("INSERT INTO mp_migrations VALUES (99, '0099_later', 'sum', 1)")
+        connection.execute("INSERT INTO mp_migrations VALUES (99, '0099_post_later', 'post', 'sum', 1)")
 
     with pytest.raises(NewerSchema):
         open_store(database.url)

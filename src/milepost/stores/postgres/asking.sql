@@ -22,12 +22,6 @@ SELECT pg_advisory_xact_lock_shared({})::text;
 -- name: batch
 SELECT pg_current_xact_id()::text, nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
--- name: timeline
-SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
-
--- name: outcome
-SELECT pg_xact_status($1::text::xid8);
-
 -- What is left of a connection whose end the server has not noticed: it would hold its locks until it does.
 -- name: end_of
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity

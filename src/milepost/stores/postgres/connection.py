@@ -8,8 +8,6 @@ greeted with is not that of the process which answers. Only where it is the same
 
 from __future__ import annotations
 
-import secrets
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +16,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.string import StrDumper
 
-from milepost.errors import NotAStore, StoreBusy, StoreError, StoreFailed, StoreMissing, StoreUnreachable
+from milepost.errors import NotAStore, NotPermitted, StoreBusy, StoreError, StoreFailed, StoreUnreachable
 from milepost.stores import named_sql
-from milepost.stores.migrate import known, pending
+from milepost.stores.migrate import known
 from milepost.stores.places import place_of
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ SQL = {
 MIGRATIONS = known("milepost.stores.postgres.migrations")
 OLDEST = 15
 GATE = 7_812_722_301  # the advisory lock of this store's batches: shared by most, held alone by what concerns them all
-MIGRATING = GATE + 1
 CONNECT_S = 10
 # A peer that is gone without a word is noticed within about fifteen seconds, on either side of a silent network.
 STEADY: dict[str, Any] = {
@@ -58,7 +55,8 @@ STEADY: dict[str, Any] = {
 # What each transaction sets for itself. A process that is frozen inside one must not hold its locks for ever.
 LIMITS = (
     "SET LOCAL lock_timeout = '20s'; SET LOCAL statement_timeout = '60s'; "
-    "SET LOCAL idle_in_transaction_session_timeout = '20s'"
+    "SET LOCAL idle_in_transaction_session_timeout = '20s'; "
+    f"SET LOCAL milepost.knows = '{len(MIGRATIONS)}'"
 )
 PREPARE_AFTER = 1
 
@@ -130,8 +128,7 @@ def named(place: str, error: psycopg.Error) -> StoreError:
     if state in {"40001", "40P01", "55P03", "57014", "25P03"}:
         return StoreBusy(place)
     if state == "42501":
-        why = f"{place}: {_first(error)}. Give this role the grants of `milepost db roles`, or use one that has them."
-        return StoreError(why)
+        return NotPermitted(f"{place}: {_first(error)}")
     if state == "42P01":
         return NotAStore(place, f"a table is missing ({_first(error)})")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and state[:2] in {"", "08", "57", "53"}:
@@ -150,51 +147,3 @@ def named_errors(place: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise named(place, error) from error
-
-
-# ---------------------------------------------------------------- the schema
-
-
-def prepare(connection: Connection, place: str, *, create: bool) -> str:
-    """Bring the schema up to date and return the store's id. Changes nothing where it raises.
-
-    Raises StoreMissing where there is none and none is to be made, NewerSchema, NotAStore.
-    """
-    with named_errors(place):
-        if _one(connection, "is_store"):
-            if not pending(place, MIGRATIONS, applied(connection)):
-                return str(_one(connection, "get_meta", "store_id"))
-        elif not create:
-            raise StoreMissing(place)
-        with connection.transaction():
-            connection.execute(LIMITS)
-            connection.execute(SQL["lock_gate"].replace(b"{}", b"%d" % MIGRATING))
-            _migrate(connection, place)
-        return str(_one(connection, "get_meta", "store_id"))
-
-
-def applied(connection: Connection) -> list[tuple[int, str, str]]:
-    """Return what was applied to a store, by number."""
-    return [(row[0], row[1], row[2]) for row in _rows(connection, "migrations")]
-
-
-def _migrate(connection: Connection, place: str) -> None:
-    if not _one(connection, "is_store"):
-        _rows(connection, "create_migrations")
-    now = time.time_ns() // 1_000_000
-    for migration in pending(place, MIGRATIONS, applied(connection)):
-        connection.execute(migration.sql.encode(), prepare=False)
-        _rows(connection, "insert_migration", migration.number, migration.name, migration.checksum, now)
-    if _one(connection, "get_meta", "store_id") is None:
-        _rows(connection, "put_meta", "store_id", secrets.token_hex(16))
-
-
-def _rows(connection: Connection, name: str, *args: Any) -> list[tuple[Any, ...]]:
-    cursor = psycopg.RawCursor(connection)
-    cursor.execute(SQL[name], args, prepare=False)
-    return cursor.fetchall() if cursor.description else []
-
-
-def _one(connection: Connection, name: str, *args: Any) -> Any:
-    rows = _rows(connection, name, *args)
-    return rows[0][0] if rows else None

@@ -8,7 +8,8 @@ import psycopg
 
 from milepost.stores.api import Check
 from milepost.stores.health import clock, latest
-from milepost.stores.postgres.connection import MIGRATIONS, OLDEST, SQL, applied
+from milepost.stores.postgres.connection import OLDEST, SQL
+from milepost.stores.postgres.schema import migrated
 from milepost.stores.postgres.statements import PostgresStatements
 
 if TYPE_CHECKING:
@@ -30,14 +31,13 @@ def checks(connection: Connection, now: int) -> list[Check]:
     """Return what durability and order rest on, as it is. `now` is in milliseconds since 1970."""
     version = connection.info.server_version
     named = f"PostgreSQL {version // 10_000}.{version % 10_000}"
-    known = len(applied(connection))
     settings = {name: str(_row(connection, f"SHOW {name}".encode())[0]) for name in DURABLE}
     (off,) = _row(connection, SQL["triggers_off"])
     open_, most = _row(connection, SQL["connections"])
     return [
         Check("server", version >= OLDEST * 10_000, named, f"use PostgreSQL {OLDEST} or later"),
         *(Check(name, settings[name] in good, settings[name], todo) for name, (good, todo) in DURABLE.items()),
-        Check("migrations", known == len(MIGRATIONS), f"{known} of {len(MIGRATIONS)} applied", "milepost init"),
+        migrated(connection),
         Check("triggers", not off, f"{off} that keep the record are off", "let them fire again: each ALWAYS"),
         Check("connections", open_ < most * CROWDED, f"{open_} of {most}", "run fewer workers, or put a pooler there"),
         clock(latest(PostgresStatements(connection)), now),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import time
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 
-from milepost.errors import StoreBusy, StoreFailed, StoreUnreachable
+from milepost.errors import NotPermitted, StoreBusy, StoreFailed, StoreUnreachable
 from milepost.stores.api import Append
 from milepost.stores.postgres.connection import SQL, connect, named, named_errors, settle
 from milepost.stores.postgres.locking import begin
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from milepost.stores.postgres.connection import Address, Connection
 
 RETRIES = 3
+LOCKED = "55P03"
 IN_THE_WAY = {"40001", "40P01", "55P03", "23505"}  # others were: with the gate held alone there are none
 
 
@@ -34,12 +37,13 @@ Written = tuple[PostgresBatch, list[Any]]
 class CutOff(Exception):
     """The connection broke: `written` is what a COMMIT that was sent would have kept, None where none was.
 
-    `xid` is the number of the transaction, empty where not even that has come back.
+    `xid` is the number of the transaction, empty where not even that has come back, and `batch` that of the batch.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.xid = ""
+        self.batch = 0
         self.written: Written | None = None
 
 
@@ -57,18 +61,30 @@ class Line:
         self.clock = ServerClock()
         asked_at = since_boot()
         self.clock.heard(self._asked("now"), asked_at)
-        self._timeline = self._asked("timeline")
+        self._line = secrets.token_hex(8)
+        self._batch = 0  # its row is there from the first batch on
         self.stops: list[Any] | None = None  # what stood at the last batch, as rows; None where it changed that itself
 
     def close(self) -> None:
         """Close the connection."""
+        if self._batch:
+            with suppress(psycopg.Error):
+                self._asked("close_line", self._line)
         self._connection.close()
 
     # ------------------------------------------------------------ batches
 
     def write(self, operations: Sequence[Operation]) -> list[Any]:
-        """Write a batch; return its answers. Raises StoreBusy when nothing was written, StoreFailed when who knows."""
-        batch, answers = self._written(operations)
+        """Write a batch; return its answers. Raises StoreBusy when nothing was written, StoreFailed when who knows.
+
+        What a role may not do refuses itself alone: then each operation is written by itself.
+        """
+        try:
+            batch, answers = self._written(operations)
+        except NotPermitted as refusal:
+            if len(operations) == 1:
+                return [refusal]
+            return [answer for one in operations for answer in self.write([one])]
         for moved in batch.moved.values():
             moved.head.row, moved.head.seq, moved.head.hash = moved.row, moved.seq, moved.hash
         self.stops = batch.sql.known.get("stops")
@@ -87,10 +103,13 @@ class Line:
             except CutOff as cut:
                 if cut.written is None:
                     self._reconnect(until, cut.xid)
-                elif self._was_committed(cut.xid):
+                elif self._was_committed(cut):
                     return cut.written
             except psycopg.Error as error:
-                shared = False
+                if error.sqlstate == LOCKED:
+                    self._end_frozen()
+                else:
+                    shared = False
                 tries += 1
                 if error.sqlstate not in IN_THE_WAY or tries > RETRIES:
                     raise named(self._where.place, error) from error
@@ -98,6 +117,8 @@ class Line:
     def _once(self, operations: Sequence[Operation], *, shared: bool, apart: bool) -> Written:
         connection, cut = self._connection, CutOff()
         try:
+            if not self._batch:  # alone, so that it can be locked by whoever asks for the first batch
+                self._asked("open_line", self._line)
             numbers, ids = touched(operations)
             asked_at = since_boot()
             begun = begin(connection, numbers, ids, shared=shared, durable=True)
@@ -107,12 +128,15 @@ class Line:
                 sql = PostgresStatements(connection, pipeline, begun.known)
                 batch = PostgresBatch(sql, connection, pipeline, self._id, self._cipher, shared=shared, begun=begun)
                 written = (batch, _perform(batch, operations, apart=apart))
-                cut.written = written
+                self._batch += 1
+                sql.do("note_batch", self._line, self._batch)
+                cut.batch, cut.written = self._batch, written
                 done = connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
+            if not connection.closed:
+                self._roll_back()  # which finds out that it is closed, where the server's last word came before its end
             if connection.closed:
                 raise cut from error
-            connection.rollback()
             raise
         except BaseException:
             self._roll_back()
@@ -120,6 +144,11 @@ class Line:
         if done.statusmessage != "COMMIT":
             raise StoreFailed(f"the server answered COMMIT with {done.statusmessage}")
         return written
+
+    def _end_frozen(self) -> None:
+        """End what others hold locks by and do nothing with: their processes stand still, or are cut off."""
+        with suppress(psycopg.Error):  # the next try shows what it was
+            self._asked("end_frozen")
 
     def _roll_back(self) -> None:
         try:
@@ -141,9 +170,14 @@ class Line:
             self._connection.execute("COMMIT")
 
     def plainly(self, name: str, *args: Any) -> None:
-        """Run one statement that is its own transaction. Raises StoreError."""
-        with named_errors(self._where.place):
-            PostgresStatements(self._connection).do(name, *args)
+        """Run one statement that is its own transaction, and may be run twice. Raises StoreError."""
+        try:
+            with named_errors(self._where.place):
+                PostgresStatements(self._connection).do(name, *args)
+        except StoreUnreachable:  # the server was started again since the last batch
+            self._reconnect(time.monotonic() + self._patience_s, "")
+            with named_errors(self._where.place):
+                PostgresStatements(self._connection).do(name, *args)
 
     # ------------------------------------------------------------ a connection that broke
 
@@ -165,29 +199,27 @@ class Line:
             time.sleep(wait)
             wait = min(1.0, wait * 2)
 
-    def _was_committed(self, xid: str) -> bool:
-        """Say what became of a transaction. Raises StoreFailed where that cannot be known any more.
+    def _was_committed(self, cut: CutOff) -> bool:
+        """Say whether a batch was kept. Raises StoreFailed where that cannot be found out.
 
-        A server that took over from another one may have given the same number to a transaction of its own.
+        A server that took over from another one, and has not got the batch, says no: with it, it was never written.
         """
         until = time.monotonic() + self._patience_s
         try:
-            self._reconnect(until, xid)
             while True:
-                if self._asked("timeline") != self._timeline:
-                    raise StoreFailed("the connection broke inside COMMIT, and another server has taken over")
-                status = self._asked("outcome", xid)
-                if status in {"committed", "aborted"}:
-                    return bool(status == "committed")
-                if status is None or time.monotonic() > until:
-                    raise StoreFailed(f"the connection broke inside COMMIT, and the server says {status} of it")
-                time.sleep(0.05)
-        except (StoreBusy, StoreUnreachable, psycopg.Error) as error:
+                self._reconnect(until, cut.xid)
+                try:
+                    return bool(self._asked("latest_batch", self._line) == cut.batch)
+                except psycopg.OperationalError:
+                    if time.monotonic() > until:
+                        raise
+        except (StoreBusy, psycopg.Error) as error:
             raise StoreFailed(f"the connection broke inside COMMIT, and the server is away: {error}") from error
 
     def _asked(self, name: str, *args: Any) -> Any:
         cursor: psycopg.RawCursor[tuple[Any, ...]] = psycopg.RawCursor(self._connection)
-        row = cursor.execute(SQL[name], args, prepare=False).fetchone()
+        cursor.execute(SQL[name], args, prepare=False)
+        row = cursor.fetchone() if cursor.description is not None else None
         return row[0] if row else None
 
 

@@ -108,17 +108,6 @@ SELECT r.id, e.step, e.path, e.tool, e.effect, e.outcome, e.attempt, e.started_a
 FROM mp_effects e JOIN mp_runs r USING (run)
 WHERE ($1::bigint IS NULL OR e.run = $1) ORDER BY e.run, e.started_at NULLS FIRST, e.step LIMIT 1000;
 
--- name: is_store
-SELECT to_regclass('mp_migrations') IS NOT NULL;
-
--- name: create_migrations
-CREATE TABLE mp_migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, at BIGINT NOT NULL);
-
--- name: migrations
-SELECT number, name, checksum FROM mp_migrations ORDER BY number;
-
--- name: insert_migration
-INSERT INTO mp_migrations (number, name, checksum, at) VALUES ($1, $2, $3, $4);
 
 -- name: refuse_plain_entries
 CREATE TRIGGER mp_journal_no_plain BEFORE INSERT ON mp_journal FOR EACH ROW WHEN (substr(NEW.body, 1, 4) <> '\x006d7065'::bytea)

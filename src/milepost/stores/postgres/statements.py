@@ -125,10 +125,11 @@ class PostgresStatements:
         self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
-        except psycopg.Error:
-            raise
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            try:
+                self._connection.execute("ROLLBACK")
+            except psycopg.Error:  # it broke, and what was raised says so
+                self._connection.close()
             raise
         self._connection.execute("COMMIT")
 
@@ -154,6 +155,12 @@ class NamedStatements(PostgresStatements):
         """Run a statement and return its rows."""
         with named_errors(self._place):
             return super().run(name, *args)
+
+    @contextmanager
+    def instant(self) -> Iterator[None]:
+        """Let everything that is read inside be as of one instant."""
+        with named_errors(self._place), super().instant():
+            yield
 
 
 def _apart(rows: Collection[Any], key: slice) -> list[list[Any]]:

@@ -36,8 +36,9 @@ from milepost.stores.api import (
 from milepost.stores.encryption import reveal
 from milepost.stores.places import local_of
 from milepost.stores.postgres import health
-from milepost.stores.postgres.connection import address, connect, named_errors, prepare, settle
+from milepost.stores.postgres.connection import address, connect, named_errors, settle
 from milepost.stores.postgres.outcome import Line
+from milepost.stores.postgres.schema import prepare
 from milepost.stores.postgres.server_clock import since_boot
 from milepost.stores.postgres.statements import NamedStatements, PostgresStatements
 from milepost.stores.reading import Reads
@@ -68,7 +69,7 @@ class PostgresStore:
     def __init__(self, url: str, *, create: bool = False, cipher: Cipher | None = None) -> None:
         """Open the database, or make the tables in it. With a cipher, what is written from here on is encrypted.
 
-        Raises StoreMissing, NotAStore, NewerSchema, StoreUnreachable, StoreBusy.
+        Raises StoreMissing, Unmigrated, NotAStore, NewerSchema, StoreUnreachable, StoreBusy.
         """
         self._where = address(url)
         self.place = self._where.place
@@ -172,6 +173,7 @@ class PostgresStore:
         found: tuple[Connection, Reads] | None = getattr(self._mine, "reads", None)
         if found is None or again or found[0].closed:
             if found is not None:
+                self._mine.reads = None  # also where no new one can be had now
                 found[0].close()
                 self._opened.remove(found[0])
             connection = self._connected()

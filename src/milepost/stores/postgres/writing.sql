@@ -1,5 +1,32 @@
 -- What a batch writes. A statement that is run for many rows takes one array a column.
 
+-- What is left of processes that died goes with time: a day is more than anybody asks for his latest batch.
+-- name: open_line
+WITH gone AS (
+    DELETE FROM mp_lines WHERE at < (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 86400000 RETURNING 1
+)
+INSERT INTO mp_lines (line, batch) VALUES ($1, 0) ON CONFLICT DO NOTHING;
+
+-- name: note_batch
+INSERT INTO mp_lines (line, batch) VALUES ($1, $2) ON CONFLICT (line) DO UPDATE SET batch = excluded.batch,
+    at = excluded.at;
+
+-- Waits for the transaction that is noting its batch, if it is still about to end.
+-- name: latest_batch
+SELECT batch FROM mp_lines WHERE line = $1 FOR UPDATE;
+
+-- A process that is frozen between two messages of a batch holds its locks, and no timeout of the server's sees it: they
+-- count while a statement runs, or behind the end of one, and it is neither. Whoever waited in vain ends such connections
+-- of the same role. What they had not committed is rolled back.
+-- name: end_frozen
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() AND application_name = 'milepost'
+    AND wait_event = 'ClientRead' AND state IN ('active', 'idle in transaction')
+    AND state_change < clock_timestamp() - interval '15 seconds' AND xact_start < clock_timestamp() - interval '15 seconds';
+
+-- name: close_line
+DELETE FROM mp_lines WHERE line = $1;
+
 -- name: last_row
 SELECT nextval('mp_batches') << 16;
 
