@@ -482,17 +482,12 @@ class App(Deciding, Fleet):
     ) -> AsyncIterator[AttachedRun]:
         """Open the attached run that `key` names, or begin it, and hold it while the block runs.
 
-        Opens the app if it is not open. Raises RunHeld while another living process holds it, and InvalidDeclaration in
-        a client: that has no name, no lock and no lease, so nobody could tell when it is dead, and trusts nobody.
+        Opens the app if it is not open. Raises RunHeld while another living process holds it.
         """
         opened = self._engine is None
         if opened:
             await self._open(drives=True)
         engine = self._need_engine()
-        if not engine.worker:
-            raise InvalidDeclaration(
-                "a client drives nothing: attach() where the app is not open, or in 'async with app'"
-            )
         try:
             granted = (authority or Authority("")).granted(engine.clock.now())
             run = await attach(engine, key, granted, amounts_of(budget))
