@@ -10,6 +10,7 @@ from milepost.core import entries as e
 from milepost.core import messages as m
 from milepost.core import words
 from milepost.core.statement import GRANT, RESOLUTION, domain_of
+from milepost.core.steps import Effect
 from milepost.core.word_entries import WordSigned
 from tests.core import samples as say
 
@@ -27,8 +28,16 @@ def widened(**changes: Any) -> e.Widened:
     return e.Widened(at=9, **{**facts, **changes})
 
 
-def differs(said: bytes, entry: e.Entry, kind: str = "resolve", key: str = "k1", value: bytes = b'"ok"') -> str:
-    return words.disagreement(word(said, kind), entry, STORE, say.RUN, key=key, value=value)
+def doubted(attempts: int = 1, **changes: Any) -> Effect:
+    """Return the effect that is resolved, as the record has it."""
+    effect: Effect = say.effect(say.run(say.started(), say.lost(11)))
+    effect.doubt.attempts *= attempts
+    return msgspec.structs.replace(effect, **changes)
+
+
+def differs(said: bytes, entry: e.Entry, kind: str = "resolve", value: bytes = b'"ok"', **changes: Any) -> str:
+    effect = doubted(**changes) if kind == "resolve" else None
+    return words.disagreement(word(said, kind), entry, STORE, say.RUN, effect=effect, value=value)
 
 
 def resolved(answer: str = "happened", value: bytes = b'"ok"', **changes: Any) -> bytes:
@@ -97,24 +106,27 @@ def test_what_the_record_made_of_a_word_is_what_was_signed() -> None:
     assert differs(resolved("rejected"), say.failed(by="person ann", reason="rejected", why="seen")) == ""
     assert differs(resolved("did_not_happen"), say.failed(by="person ann", reason="person", why="seen")) == ""
     assert differs(resolved(), found) == ""
+    assert differs(resolved(path=say.STEP), found) == "", "an effect is named by its step as well"
 
 
 @pytest.mark.parametrize(
-    ("entry", "key", "value", "facts"),
+    ("entry", "effect", "value", "facts"),
     [
-        (say.confirmed(by="person ann", why="seen"), "k2", b'"ok"', "key"),
-        (say.confirmed(by="person ann", why="seen"), "k1", b'"no"', "value"),
-        (say.confirmed(by="person bo", why="unseen"), "k1", b'"ok"', "by, why"),
-        (say.failed(by="person ann", reason="rejected", why="seen"), "k1", b"", "answer"),
-        (say.failed(by="person ann", reason="person", why="seen"), "k1", b"", "answer"),
-        (widened(), "k1", b"", "budget, domain, scopes, why"),
+        (say.confirmed(by="person ann", why="seen"), {"key": "k2"}, b'"ok"', "key"),
+        (say.confirmed(by="person ann", why="seen"), {"path": "pay/charge#2"}, b'"ok"', "path"),
+        (say.confirmed(by="person ann", why="seen"), {"attempts": 2}, b'"ok"', "attempt"),
+        (say.confirmed(by="person ann", why="seen"), {}, b'"no"', "value"),
+        (say.confirmed(by="person bo", why="unseen"), {}, b'"ok"', "by, why"),
+        (say.failed(by="person ann", reason="rejected", why="seen"), {}, b"", "answer"),
+        (say.failed(by="person ann", reason="person", why="seen"), {}, b"", "answer"),
+        (widened(), {}, b"", "budget, domain, scopes, why"),
     ],
 )
 def test_what_the_record_made_of_a_word_and_was_not_signed_is_named(
-    entry: e.Entry, key: str, value: bytes, facts: str
+    entry: e.Entry, effect: dict[str, Any], value: bytes, facts: str
 ) -> None:
     """Requirement 48."""
-    assert differs(resolved(), entry, key=key, value=value) == facts
+    assert differs(resolved(), entry, value=value, **effect) == facts
 
 
 def test_a_grant_of_more_than_was_signed_and_a_word_under_another_id_are_named() -> None:
@@ -122,8 +134,8 @@ def test_a_grant_of_more_than_was_signed_and_a_word_under_another_id_are_named()
 
     assert differs(said, widened(budget={"usd": Decimal(100)}), "grant") == "budget"
     other = word(said, id_="w-2")
-    assert words.disagreement(other, widened(), STORE, say.RUN, key="", value=b"") == "id"
-    assert words.disagreement(word(said), widened(), "store-2", "run-2", key="", value=b"") == "run, store"
+    assert words.disagreement(other, widened(), STORE, say.RUN) == "id"
+    assert words.disagreement(word(said), widened(), "store-2", "run-2") == "run, store"
 
 
 def test_signed_bytes_that_are_no_statement_are_no_words() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from milepost.core.statement import APPROVAL, EXPORT, SEAL, domain_of, statement
-from milepost.operations import keys
+from milepost.operations import keys, revoking
 from milepost.operations.keys import KeyRefused, Operator, Signer, Trust, Untrusted
 
 NOW = 1_800_000_000_000
@@ -203,3 +203,40 @@ def test_a_trust_file_that_others_may_write_proves_nothing(tmp_path: Path, ada: 
 
     with pytest.raises(KeyRefused, match="chmod go-w"):
         keys.load(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'eve\\"\\nmay = [\\"approve\\"]\\n[[operator]]\\nname = \\"eva',
+        "eve\\nrevoked = false",
+        "",
+        "../eve",
+        "e ve",
+        "eve\\u202e",
+    ],
+)
+def test_a_public_key_whose_name_could_write_more_than_itself_is_not_trusted(
+    tmp_path: Path, ada: Signer, name: str
+) -> None:
+    """Whoever gives it away would say by its name what else the trust file holds, such as what it may sign."""
+    given, place = tmp_path / "eve.pub", tmp_path / "operators.toml"
+    given.write_text(f'[[operator]]\nname = "{name}"\npublic = "{ada.public}"\n')
+    (operator,) = keys.load(given).operators.values()
+
+    with pytest.raises(KeyRefused, match="a key's name is made of"):
+        keys.add(place, operator, ["seal"], None)
+
+    assert not place.exists()
+
+
+def test_a_key_is_revoked_in_the_file_itself_where_a_link_leads_to_it(tmp_path: Path, ada: Signer) -> None:
+    """Else a worker that reads the file by its own name would go on believing it."""
+    real, link = tmp_path / "operators.toml", tmp_path / "link.toml"
+    keys.add(real, Operator("ada", ada.public, frozenset()), ["approve"], None)
+    link.symlink_to(real)
+
+    revoking.revoke(link, "ada", 1_000)
+
+    assert link.is_symlink()
+    assert keys.load(real).operators["ada"].revoked == 1_000

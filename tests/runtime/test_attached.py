@@ -189,6 +189,19 @@ async def test_a_run_is_held_by_one_host_at_a_time(stage: Stage, outside: Outsid
         assert again.id == run.id
 
 
+async def test_a_client_attaches_no_run(stage: Stage, outside: Outside) -> None:
+    """Requirement 59. It has no name: its death could never be proven, and what nobody signed would count."""
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.client():
+        with pytest.raises(mp.InvalidDeclaration, match="a client drives nothing"):
+            async with app.attach(key="thread-7"):
+                raise AssertionError("never entered")
+        assert await app.inspect.counts() == {}
+    async with app.attach(key="thread-7") as run:
+        assert await run.attempt("call_1", tools["look"], "x") == mp.Confirmed("seen x")
+
+
 async def test_a_worker_settles_what_an_attached_run_left_unknown(stage: Stage) -> None:
     sent: list[str] = []
 

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
+from milepost.core import entries as e
+from milepost.core.code_entries import Resumed
 from milepost.operations import keys, transfer
 from tests.runtime.bank import Bank, paying, tool_of
 from tests.runtime.stage import Stage, has_entry, parked, status_of
 from tests.runtime.test_restored_authority import taken_in
+from tests.runtime.test_vouching import forge
 
 
 class Payments:
@@ -117,3 +120,37 @@ async def test_what_a_run_overspent_elsewhere_is_told_where_it_is_taken_in(stage
         other = await taken_in(app, handle.id, tmp_path)
     async with other.client():
         assert await other._need_engine().store.overspent() == {handle.id: {"usd": 4}}
+
+
+LATE = e.Contradicted(at=1, step="", tool="charge", evidence="it returned after all", by="worker-1")
+BLOCKED = e.RunStopped(at=1, status="blocked", code="contradicted", why="one/charge#1: it returned after all")
+
+
+@pytest.mark.parametrize(
+    ("since", "held"),
+    [
+        ((e.RunStopped(at=1, status="failed", code="segment_failed", why=""), e.Retried(at=1, by="ann")), True),
+        ((BLOCKED, Resumed(at=1, by="ann", was="contradicted")), False),
+        ((BLOCKED, e.RunStopped(at=1, status="blocked", code="imported", why=""),
+          Resumed(at=1, by="ann", was="imported")), True),
+    ],
+    ids=["tried again", "looked into", "taken in and driven there"],
+)  # fmt: skip
+async def test_a_doubt_about_an_earlier_segment_is_held_until_somebody_has_looked_into_it(
+    stage: Stage, tmp_path: Path, since: tuple[e.Entry, ...], *, held: bool
+) -> None:
+    """Requirement 46. To try a failed segment again, or to drive a run that was taken in, says nothing of the doubt."""
+
+    @mp.workflow(version="1", name="flow")
+    async def flow(run: mp.Run, name: str) -> str:
+        await run.receive("go", int)
+        return name
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "o-1")
+        await parked(handle, "signal")
+    async with stage.app(flow).client() as app:
+        await forge(app, handle.id, LATE, *since)
+        other = await taken_in(app, handle.id, tmp_path)
+    async with other.client():
+        assert [one.switch.scope for one in await other.switches()] == (["tool:charge"] if held else [])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from milepost.core import messages as m
     from milepost.core.state import RunState
+    from milepost.core.steps import Effect
 
 _said = msgspec.json.Decoder(dict[str, Any])
 KINDS: Final = ("answer", "grant", "resolve")  # of messages whose refusal somebody has to hear of
@@ -87,10 +88,12 @@ def needs_word(entry: e.Entry) -> str:
     return "resolve" if by_person and isinstance(entry, e.EffectConfirmed | e.EffectFailed | e.FindingRecorded) else ""
 
 
-def disagreement(word: WordSigned, entry: e.Entry, store: str, run: str, *, key: str, value: bytes) -> str:
+def disagreement(
+    word: WordSigned, entry: e.Entry, store: str, run: str, *, effect: Effect | None = None, value: bytes = b""
+) -> str:
     """Return in what an entry differs from the word in front of it, empty where it is just what was signed.
 
-    `key` is that of the effect which the entry settles, and `value` are the bytes of its result. Raises
+    `effect` is what the entry settles, as it stood then, and `value` are the bytes of its result. Raises
     msgspec.DecodeError where what was signed is no statement.
     """
     said = _said.decode(word.said)
@@ -100,7 +103,10 @@ def disagreement(word: WordSigned, entry: e.Entry, store: str, run: str, *, key:
         name = entry.by
     else:
         name = str(getattr(entry, "by", "")).removeprefix(OF_PERSON)
-        expected |= {"domain": RESOLUTION, "key": key, "answer": _answer(entry)}
+        expected |= {"domain": RESOLUTION, "answer": _answer(entry)}
+        if effect is not None:
+            named = effect.step if said.get("path") == effect.step else effect.path
+            expected |= {"path": named, "key": effect.key, "attempt": effect.attempt}
         if isinstance(entry, e.EffectConfirmed):
             expected["value"] = digest_of_value(value)
         if isinstance(entry, e.FindingRecorded):

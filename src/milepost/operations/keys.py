@@ -166,8 +166,7 @@ def home() -> Path:
 
 def create(name: str, folder: Path) -> Operator:
     """Make a key pair in a folder, the private half for its owner alone. Raises KeyRefused where one stands."""
-    if not name or not all(letter.isalnum() or letter in "-_.@" for letter in name) or name.startswith("."):
-        raise KeyRefused(name, "a key's name is made of letters, digits, '-', '_', '.' and '@'")
+    _plain(name)
     private = folder / f"{name}.key"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     pem = ed25519.generate()
@@ -179,6 +178,12 @@ def create(name: str, folder: Path) -> Operator:
         private.unlink()
         raise
     return operator
+
+
+def _plain(name: str) -> None:
+    """Raise KeyRefused for a name that could leave its folder, or its line in a trust file."""
+    if not name or not all(letter.isalnum() or letter in "-_.@" for letter in name) or name.startswith("."):
+        raise KeyRefused(name, "a key's name is made of letters, digits, '-', '_', '.' and '@'")
 
 
 def read_private(path: Path) -> Signer:
@@ -236,8 +241,10 @@ def load(path: Path) -> Trust:
 def add(path: Path, operator: Operator, may: Iterable[str], expires: int | None) -> Operator:
     """Add a public key to a trust file, or make the file. `expires` is in milliseconds since 1970.
 
-    Raises KeyRefused where the name is listed already: trust is changed by hand, never by adding.
+    Raises KeyRefused where the name is listed already: trust is changed by hand, never by adding. So it does for a name
+    that is no name of a key: whoever gave the key away chose it, and must not say what else stands in the file.
     """
+    _plain(operator.name)
     trusted = Operator(operator.name, operator.public, frozenset(may), expires)
     if path.exists():
         if operator.name in load(path).operators:

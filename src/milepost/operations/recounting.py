@@ -27,12 +27,12 @@ SYSTEM = "system"
 
 async def recount(store: Store) -> list[str]:
     """Return how the rows of the shared budgets differ from what the journals say, nothing where they do not."""
-    before = await store.pool_rows()
+    before, ceilings_before = await store.pool_rows(), await _set(store)
     books, whole = await counted(store)
-    after, ceilings = await store.pool_rows(), await store.pools(0)
-    if before != after:
-        return []  # somebody spends at this moment: there is nothing to compare with
-    found = _ceilings(books, {(one.pool, one.per, one.unit): one.ceiling for one in ceilings})
+    after, ceilings = await store.pool_rows(), await _set(store)
+    if (before, ceilings_before) != (after, ceilings):
+        return []  # somebody spends or sets at this moment: there is nothing to compare with
+    found = _ceilings(books, ceilings)
     found += [
         f"{_named(row)}: the rows say {after.spent.get(row, 0)} spent, the journals {books.spent.get(row, 0)}"
         for row in sorted(after.spent.keys() | books.spent.keys())
@@ -44,6 +44,10 @@ async def recount(store: Store) -> list[str]:
             said = f"the rows say {_held(rows)} reserved, the journals {_held(counted_)}"
             found.append(f"run {run}, step {step}: {said}")
     return found
+
+
+async def _set(store: Store) -> dict[Key, Decimal]:
+    return {(one.pool, one.per, one.unit): one.ceiling for one in await store.pools(0)}
 
 
 def _differ(said: Decimal, counted_: Decimal, *, whole: bool) -> bool:

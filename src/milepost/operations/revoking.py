@@ -29,6 +29,7 @@ def revoke(path: Path, name: str, now: int) -> Operator:
     One that is revoked already stays as it was. Raises KeyRefused where the file cannot be read, does not name the
     operator, or is written in a way that only a person should change.
     """
+    path = path.resolve()  # not the link that leads there: others may read it by another way
     known = keys.load(path).operators
     if name not in known:
         listed = ", ".join(sorted(known)) or "nobody"

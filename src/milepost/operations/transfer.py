@@ -52,6 +52,7 @@ FORMAT = "milepost.bundle.1"
 PRIVATE_MODE = 0o600
 OVER = frozenset({"done", "cancelled", "killed"})  # one that failed is not: `retry` lets it go on
 CONFLICT = "conflict:"  # how the reason begins for which a person is asked where an effect was found twice
+CONTRADICTED = "contradicted"  # the code of the block that evidence against the record makes
 Write = Callable[[Any], Awaitable[Any]]
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -383,8 +384,8 @@ def _fold(store: Store, copy: RunCopy) -> tuple[RunState, int, dict[str, str]]:
                 boundary = seq
             if isinstance(entry, e.Contradicted) and not entry.step:
                 doubted[entry.tool] = entry.evidence
-            elif isinstance(entry, Resumed | e.Retried):
-                doubted.clear()
+            elif isinstance(entry, Resumed) and entry.was == CONTRADICTED:
+                doubted.clear()  # to try a failed segment again, or to drive what was taken in, says nothing of it
             if seq == 1 and not (isinstance(entry, e.RunCreated) and entry.run == copy.run_id):
                 raise Damaged(copy.run_id, "it does not begin with its own first entry", seq=1)
     except KeyMissing:

@@ -2,14 +2,15 @@
 
 A worker checks an answer when it arrives, and an approval once more when it is used. Here the whole of a run is read:
 each answer, each grant, each resolution must carry the signature of an operator who may give it, over just what the
-record made of it; and no boundary may hold money or scopes that no entry gave. So what a worker, or whoever can write
-to the file, has added by itself shows.
+record made of it, and counts once; and no boundary may hold money or scopes that no entry gave. So what a worker, or
+whoever can write to the file, has added by itself shows. What a policy denies is nobody's word.
 
 A key that was revoked, or that expired, has signed all the same: that is counted, and is no doubt. Who asks whether a
 revoked key was misused looks at what it signed.
 
 Of a run that came from another store, what was signed there names that store. Where it came through several, the ones
-in between are not known here: what was signed there is counted and not looked at.
+in between are not known here: what was signed there is counted and not looked at. The run's own chain says where it
+was begun.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from milepost.core import codec, words
+from milepost.core import answers, codec, words
 from milepost.core import entries as e
-from milepost.core.approval import BAD_SIGNATURE, UNSIGNED
+from milepost.core import messages as m
+from milepost.core.approval import BAD_SIGNATURE, REPLAYED, UNSIGNED
+from milepost.core.chain import genesis
 from milepost.core.chunks import digest_of
 from milepost.core.state import IMPORTED, RunState
 from milepost.core.statement import POWER, domain_of
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from milepost.stores.api import Store
 
 NOT_GIVEN = "not_given"
+NOT_BROUGHT = "not_brought"
+OF_POLICY = "policy "
 _about = msgspec.json.Decoder(e.About)
 
 
@@ -74,10 +79,15 @@ async def vouch(
     `brought` is the number of the last entry that the run came in with, and the store that it was begun in. Raises
     Damaged, KeyMissing where what is encrypted cannot be read.
     """
-    _, stored, _ = await store.chain(run_id)
+    first, stored, _ = await store.chain(run_id)
     found, state, reading = Vouched(), RunState(run_id), _Reading(store, run_id, trust, now)
+    if brought is not None and first != genesis(brought[1], run_id):
+        at = _Place(brought[0], store.id)
+        reading.doubt(found, at, NOT_BROUGHT, "it is said to have come from another store, where it was not begun")
+        brought = None
     word: WordSigned | None = None
-    previous: e.Entry | None = None
+    taken: set[str] = set()
+    denied: tuple[str, str] | None = None
     hops = 0
     for one in stored:
         entry = codec.decode(one.plain)
@@ -85,34 +95,65 @@ async def vouch(
         if isinstance(entry, e.BOUNDARIES) and one.seq > 1:
             await _bounded(found, reading, state, entry.boundary, at)
         before = state.steps.get(getattr(entry, "step", ""))
+        fresh = type(before) is Effect and before.outcome == "not_started"
+        against = _against(state, entry)
         state.apply(entry)
         if isinstance(entry, e.RunStopped) and entry.code == IMPORTED:
             hops += 1
         kind = words.needs_word(entry)
-        if (kind or isinstance(entry, e.ApprovalAnswered)) and hops and at.store != store.id:
+        if (kind or _answered(entry)) and hops and at.store != store.id:
             found.elsewhere += 1
-        elif isinstance(entry, e.ApprovalAnswered):
-            said = state.approvals[entry.id].statement(
-                at.store, run_id, approved=entry.approved, by=entry.by, why=entry.why, at=entry.said_at or entry.at
-            )
-            reading.signature(found, at, entry.by, said, entry.signature)
-        elif _denied(entry) and not _answers(previous, entry):
-            reading.doubt(found, at, UNSIGNED, f"it is denied by {getattr(entry, 'by', '')!r}, and nobody answered so")
+        elif isinstance(entry, e.ApprovalAnswered) and _answered(entry):
+            _approved(found, reading, state, entry, at, against)
+        elif isinstance(entry, e.EffectFailed) and _denied(entry) and not (fresh and denied == (entry.by, entry.step)):
+            reading.doubt(found, at, UNSIGNED, f"it is denied by {entry.by!r}, and nobody answered so")
         elif kind:
-            key = before.key if type(before) is Effect else ""
-            await _worded(found, reading, word if word is not None and word.kind == kind else None, entry, at, key)
-        word, previous = entry if isinstance(entry, WordSigned) else None, entry
+            of_kind = word if word is not None and word.kind == kind else None
+            if of_kind is not None and of_kind.id in taken:
+                reading.doubt(found, at, REPLAYED, f"this word of {of_kind.by!r} was taken before")
+            else:
+                await _worded(found, reading, of_kind, entry, at, before if type(before) is Effect else None)
+        if word is not None:
+            taken.add(word.id)
+        word, denied = entry if isinstance(entry, WordSigned) else None, _no(state, entry)
     return found
 
 
-def _denied(entry: e.Entry) -> bool:
-    return isinstance(entry, e.EffectFailed) and entry.reason == "denied" and entry.by.startswith(words.OF_PERSON)
+def _answered(entry: e.Entry) -> bool:
+    """Say whether a person is said to have answered: a rule that denies what was asked answers in its own name."""
+    return isinstance(entry, e.ApprovalAnswered) and (entry.approved or not entry.by.startswith(OF_POLICY))
 
 
-def _answers(previous: e.Entry | None, entry: e.Entry) -> bool:
-    """Say whether the entry in front of a denial is the answer, whose signature was looked at."""
-    name = str(getattr(entry, "by", "")).removeprefix(words.OF_PERSON)
-    return isinstance(previous, e.ApprovalAnswered) and not previous.approved and previous.by == name
+def _against(state: RunState, entry: e.Entry) -> tuple[str, str] | None:
+    """Return why an answer could not count, by the rules that it is judged by when it comes."""
+    if not isinstance(entry, e.ApprovalAnswered):
+        return None
+    said = m.Answer(at=entry.said_at or entry.at, by=entry.by, approval=entry.id, approved=entry.approved)
+    return answers.refusal(state, said, entry.at)
+
+
+def _approved(
+    found: Vouched, reading: _Reading, state: RunState, entry: e.ApprovalAnswered, at: _Place,
+    against: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    if against is not None:
+        reading.doubt(found, at, *against)
+        return
+    said = state.approvals[entry.id].statement(
+        at.store, reading.run_id, approved=entry.approved, by=entry.by, why=entry.why, at=entry.said_at or entry.at
+    )
+    reading.signature(found, at, entry.by, said, entry.signature)
+
+
+def _no(state: RunState, entry: e.Entry) -> tuple[str, str] | None:
+    """Return who denies in an answer, as entries name a person, and what."""
+    if not isinstance(entry, e.ApprovalAnswered) or entry.approved:
+        return None
+    return words.OF_PERSON + entry.by, state.approvals[entry.id].step
+
+
+def _denied(entry: e.EffectFailed) -> bool:
+    return entry.reason == "denied" and entry.by.startswith(words.OF_PERSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +198,7 @@ class _Reading:
 
 
 async def _worded(
-    found: Vouched, reading: _Reading, word: WordSigned | None, entry: e.Entry, at: _Place, key: str
+    found: Vouched, reading: _Reading, word: WordSigned | None, entry: e.Entry, at: _Place, effect: Effect | None
 ) -> None:
     if word is None:
         reading.doubt(found, at, UNSIGNED, f"it is said by {getattr(entry, 'by', '')!r}, and nobody signed it")
@@ -168,7 +209,7 @@ async def _worded(
         if value.startswith(b'{"$ref":"'):
             value = await reading.chunk(msgspec.json.decode(value)["$ref"])
     try:
-        differs = words.disagreement(word, entry, at.store, reading.run_id, key=key, value=value)
+        differs = words.disagreement(word, entry, at.store, reading.run_id, effect=effect, value=value)
     except msgspec.DecodeError as error:
         differs = str(error)
     if differs:

@@ -12,6 +12,7 @@ therefore permits nothing, neither does what another one wrote, nor a key that w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -165,6 +166,22 @@ def lapses(waits: Mapping[str, Waiting]) -> Iterator[tuple[str, int]]:
 
 
 # ---------------------------------------------------------------- signatures
+
+
+def note_use(session: Session, step: ToolStep, start: asyncio.Future[object]) -> None:
+    """Note the start that uses an approval, until it is known to be written or refused."""
+    if step.approval is not None:
+        session.starting[step.id] = start
+
+
+async def decided(session: Session, message: m.AnyMessage) -> None:
+    """Wait until it is known whether the approval that an answer speaks of is used: its start is being written.
+
+    In memory it is used already. Where the start is refused it is given back, and a *no* must not have been too late.
+    """
+    found = session.state.approvals.get(message.approval) if isinstance(message, m.Answer) else None
+    while found is not None and (start := session.starting.get(found.step)) is not None and not start.done():
+        await asyncio.wait([start])
 
 
 def unfit(session: Session, message: m.AnyMessage) -> list[e.Entry]:

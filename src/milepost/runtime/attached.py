@@ -19,7 +19,7 @@ from milepost.core.steps import Effect, Read
 from milepost.definitions.call import Confirmed, Failed, Outcome, Step
 from milepost.definitions.run import AttachedRun
 from milepost.definitions.values import Codec
-from milepost.errors import EpochLost, Parked, RunHeld, StepFailed, Waiting
+from milepost.errors import EpochLost, InvalidDeclaration, Parked, RunHeld, StepFailed, Waiting
 from milepost.runtime import boundaries, checkpoints, driver, effects, starting
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.segment_run import SegmentRun
@@ -203,7 +203,13 @@ class _Call(Step[Any]):
 
 
 async def attach(engine: Engine, key: str, authority: Granted, budget: Amounts) -> HostRun:
-    """Begin the attached run that `key` names, or take it up, under the next epoch. Raises RunHeld, Damaged."""
+    """Begin the attached run that `key` names, or take it up, under the next epoch. Raises RunHeld, Damaged.
+
+    A client must not: it has no name, no lock and no lease, so nobody could tell when it is dead, and it trusts nobody.
+    That raises InvalidDeclaration.
+    """
+    if not engine.worker:
+        raise InvalidDeclaration("a client drives nothing: attach() where the app is not open, or in 'async with app'")
     new = starting.new_run(
         engine, None, b"null", run_id=uuid.uuid4().hex[:20], key=key, authority=authority, budget=budget
     )

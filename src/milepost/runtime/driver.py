@@ -231,6 +231,7 @@ async def _take_inbox(session: Session, *, at_rest: bool) -> None:
             if at_rest:
                 await compatibility.judge(session.engine, session)
             continue
+        await approvals.decided(session, message)
         entries = (
             boundaries.unfit(session, message) or approvals.unfit(session, message) or words.unfit(session, message)
         )

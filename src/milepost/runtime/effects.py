@@ -120,6 +120,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
     closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
     started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
+    approvals.note_use(session, step, started)
     beside = pools.held_beside(session, step)
     try:
         await started
@@ -425,6 +426,7 @@ async def transact(branch: Branch, step: ToolStep, effect: Effect | None) -> Non
         spent=spent,
         chunks=chunks,
     )
+    approvals.note_use(session, step, future)
     beside = pools.held_beside(session, step)
     try:
         await future

@@ -80,6 +80,15 @@ def _stands(path: str, descriptor: int) -> bool:
         return False
 
 
+def _is_held(path: str) -> bool:
+    """Say whether a file of this process goes by this name as well: by a mount, say."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  asked at each look, of each worker
+    except OSError:
+        return False
+    return any(os.path.samestat(found, os.fstat(descriptor)) for descriptor in _held.values())
+
+
 def release(place: str, worker: str) -> None:
     """Give the lock up and remove its file."""
     path = str(folder_of(place) / f"{worker}.lock")
@@ -95,7 +104,7 @@ def is_dead(place: str, worker: str) -> bool:
     """Say whether the process of a worker of this machine is proven to have ended."""
     path = str(folder_of(place) / f"{worker}.lock")
     with _guard:
-        if path in _held:
+        if path in _held or _is_held(path):
             return False
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -109,12 +109,12 @@ class Session:
         self._fresh = False
         self._saw: list[tuple[int, int, Saw]] = []
         self.released = False
-        self._checking = self._changes = self._rested_at = 0
+        self._checking = self._changes = self._rested_at = self.barriered = 0
         self._timer: asyncio.TimerHandle | None = None
         self._alarm = Alarm(self)
-        self.barriered = 0
         self.mail = asyncio.Lock()
         self.taken: set[int] = set()
+        self.starting: dict[str, asyncio.Future[Any]] = {}
         self.resting = Waiting("time")
 
     # ------------------------------------------------------------ writing

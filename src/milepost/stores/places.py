@@ -1,9 +1,10 @@
 """What the URL of a store says without opening it: how people name it, and where files beside it stand.
 
-A store in one file has its lock files and its stop file beside that. A store in a database has them in a folder of this
-machine and this user: `$MILEPOST_LOCAL`, else below `$XDG_STATE_HOME` or `~/.local/state`, else in the folder for
-temporary files. They are found by the URL alone, for a stop file must work when the database does not answer: name a
-store by one URL on a machine.
+A store in one file has its lock files and its stop file beside that, wherever a link or a relative path leads to it: a
+file that goes by two names is one store, and so are its workers and what stops them. A store in a database has them in
+a folder of this machine and this user: `$MILEPOST_LOCAL`, else below `$XDG_STATE_HOME` or `~/.local/state`, else in the
+folder for temporary files. They are found by the URL alone, for a stop file must work when the database does not
+answer: name a store by one URL on a machine.
 """
 
 from __future__ import annotations
@@ -64,13 +65,18 @@ def place_of(url: str) -> str:
 def local_of(url: str) -> str:
     """Return what the names of a store's files on this machine begin with. Raises StoreError where none can be made."""
     if not is_postgres(url):
-        return place_of(url)
+        return beside(place_of(url))
     place = place_of(url)
     login, _, rest = place.partition("@")  # a worker's login and a person's are of one store
     place = f"postgresql://{rest}" if rest else login
     name = place.rpartition("/")[2] or "store"
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)[:40]
     return str(_folder() / f"{plain}-{sha256(place.encode()).hexdigest()[:12]}")
+
+
+def beside(file: str) -> str:
+    """Return what the names of the files beside a store's file begin with, whichever of its names it is opened by."""
+    return os.path.realpath(file)
 
 
 def _folder() -> Path:

@@ -35,7 +35,7 @@ from milepost.stores.api import (
 from milepost.stores.encryption import reveal
 from milepost.stores.facts import Facts
 from milepost.stores.fleet import DueRun, QueueRow, ScheduleRow, StillRun, WorkerRow
-from milepost.stores.places import wall_ms
+from milepost.stores.places import beside, wall_ms
 from milepost.stores.pools import PoolRow, PoolRows
 from milepost.stores.reading import Reads
 from milepost.stores.sqlite import health
@@ -66,7 +66,7 @@ class SqliteStore:
 
         Raises StoreMissing, NotAStore, NewerSchema, StoreBusy, UnsafeLibrary.
         """
-        self.place = self.local = place
+        self.place, self.local = place, beside(place)
         self._cipher = cipher
         self._writer = connect(place, create=create)
         try:
