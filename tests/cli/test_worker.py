@@ -123,12 +123,16 @@ def test_a_run_is_killed_from_another_process_while_its_tool_hangs(shop: Shop) -
 
 def test_a_cancel_from_another_process_is_not_overwritten_by_what_the_worker_writes_next(shop: Shop) -> None:
     """Requirement 66. Requirement 60. It is a message that the worker takes, beside whatever it records itself."""
-    (shop.folder / "shop.py").write_text((shop.folder / "shop.py").read_text().replace("wait(60)", "wait(5)"))
+    until_told = "[HANGS.wait(0.02) for _ in iter(Path('go').exists, True)]"
+    code = (shop.folder / "shop.py").read_text().replace("HANGS.wait(60)", until_told)
+    (shop.folder / "shop.py").write_text(code)
     shop.worker()
     run = shop.start("staged", "hangs")
     eventually(lambda: "hangs 500" in shop.ledger(), saying="the first segment is in flight")
 
     assert shop.process("cancel", run, "--why", "enough", "--by", "ann").returncode == 0
+    eventually(lambda: "cancel_asked" in [line["entry"] for line in shop.read("journal", run)])
+    (shop.folder / "go").touch()
 
     eventually(lambda: shop.status(run) == "cancelled")
     names = [line["entry"] for line in shop.read("journal", run)]
