@@ -88,6 +88,13 @@ async def one(run: mp.Run, thing: str) -> str:
     return await place(thing)
 
 
+@mp.workflow(version="1", tools=[place], queue="narrow")
+async def turning(run: mp.Run, thing: str) -> str:
+    await place(thing)
+    await run.sleep("100ms")
+    return await place(f"{thing} again")
+
+
 @mp.workflow(version="1")
 async def many(run: mp.Run, number: int) -> list[str]:
     children = [await run.start(one, f"thing {which}") for which in range(number)]
@@ -105,13 +112,15 @@ async def asking(run: mp.Run, name: str) -> str:
 
 
 WORKFLOWS: list[mp.Workflow[Any, Any]] = [
-    *(asking, both, counting, errands, gripping, holding, knocking, mailing, many, monthly, one, pressing, refusing),
+    *(asking, both, counting, errands, gripping, holding, knocking, mailing, many, monthly, one, pressing, refusing, turning),
 ]
 
 
 def app_on(store: str, lease: str = "30s", clock: Clock | None = None) -> mp.App:
     """Return the program on a store."""
-    return mp.App(store, workflows=WORKFLOWS, lease=lease, clock=clock)
+    app = mp.App(store, workflows=WORKFLOWS, lease=lease, clock=clock)
+    app.limit("narrow", together=1, while_waiting=True)
+    return app
 
 
 def pace_of(heartbeat_s: float) -> Pace:

@@ -33,6 +33,19 @@ def test_an_approval_that_is_typed_wakes_the_run(floor: Floor) -> None:
     assert floor.judged() == []
 
 
+def test_runs_of_a_limited_queue_go_one_after_the_other(floor: Floor) -> None:
+    for _ in range(2):
+        floor.work()
+
+    runs = [floor.begin(desk.turning, f"lamp {number}") for number in range(4)]
+
+    assert [floor.result(run) for run in runs] == [f"lamp {number} again placed" for number in range(4)]
+    things = [line.args["thing"].removesuffix(" again") for line in floor.applied("place")]
+    assert things[::2] == things[1::2]
+    assert sorted(things[::2]) == [f"lamp {number}" for number in range(4)]
+    assert floor.judged() == []
+
+
 def test_a_run_that_was_started_without_temporal_is_driven_as_well(floor: Floor) -> None:
     floor.work()
 
