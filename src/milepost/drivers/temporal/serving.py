@@ -63,7 +63,7 @@ class Activities:
             raise _told(order.run, error) from None
         finally:
             beating.cancel()
-        # For its turn a run waits until it is told of: were each to try when a limit has room, all but one would in vain.
+        # For its turn a run waits until it is told of: where a limit has room for one, others would try in vain.
         wait_ms = None if resting.turned_away else resting.wait_ms
         return Where(resting.status, resting.reason or "", wait_ms, resting.ended)
 
