@@ -3,6 +3,7 @@
 import asyncio
 
 import milepost as mp
+from milepost.runtime import locks
 from tests.runtime.stage import Stage, status_of
 
 RUNS = 6
@@ -61,7 +62,7 @@ async def test_what_a_dead_worker_left_is_taken_over_no_faster_than_there_is_roo
     flow = room.flow()
     runs = await started(stage, flow)
     async with stage.app(flow).client() as app:
-        dead = f"{app._need_engine().machine}-1-dead"  # it has no lock file, so it is proven dead
+        dead = f"{locks.machine(app._need_engine().store)}-1-dead"  # it has no lock file, so it is proven dead
     stage.write(
         "INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES (?, ?, 1, 0, ?)", dead, dead, 2**50
     )
