@@ -18,6 +18,7 @@ from pathlib import Path
 from faults.strace import ToolMissing
 from tests.servers.kept import NotInstalled
 from tests.servers.postgres import VERSIONS, Postgres
+from tests.servers.temporal import TemporalServer
 
 FAILS = {"fsync": "on", "full_page_writes": "on"}  # as it comes: what is killed shows whether it was durable
 OURS, THEIRS = "10.231.{}.1", "10.231.{}.2"
@@ -31,6 +32,7 @@ class Databases:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._shared: dict[int, Postgres] = {}
+        self._temporal: TemporalServer | None = None
         self._turn = threading.Lock()
 
     def shared(self, seed: int) -> Postgres:
@@ -65,8 +67,26 @@ class Databases:
         except NotInstalled as missing:
             raise ToolMissing(str(missing)) from missing
 
+    def temporal(self) -> TemporalServer:
+        """Return Temporal's running server, for tries that leave it alone."""
+        with self._turn:
+            if self._temporal is None:
+                self._temporal = self.own_temporal()
+            return self._temporal
+
+    def own_temporal(self) -> TemporalServer:
+        """Return a server of Temporal's that a try may kill, started."""
+        try:
+            server = TemporalServer()
+        except NotInstalled as missing:
+            raise ToolMissing(str(missing)) from missing
+        server.start()
+        return server
+
     def close(self) -> None:
         """End them."""
+        if self._temporal is not None:
+            self._temporal.close()
         for server in self._shared.values():
             server.close()
 

@@ -34,7 +34,7 @@ class Desk:
             limits = httpx.Limits(max_keepalive_connections=0)
             client = httpx.AsyncClient(timeout=setup.hears_s, limits=limits, trust_env=False, verify=TLS)
             async with client:
-                yield Door(setup.outside, client, setup.hears_s)
+                yield Door(setup.outside, client, setup.hears_s, setup.dawdles_s)
 
         flows: list[mp.Workflow[Any, Any]] = [self.one, self.twenty]
         clock = None if setup.machine_clock else SkewedClock(setup.wall, self.skew_ms)

@@ -6,12 +6,13 @@ run: by declaration they are a person's in every row; `left to a person` counts 
 system is missing has no verdict, and fails. So does one whose fault came too seldom to prove anything, and one of whose
 tries too many held only when they were made again.
 
-A fault is tried on each store that it concerns. The stores have a column of verdicts each, and what is counted stands
-in their order.
+A fault is tried on each store that it concerns, and under Temporal, which drives instead of a worker of ours. Each of
+them has a column of verdicts, and what is counted stands in their order.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,8 +21,8 @@ from faults.stage import Stage, Try
 
 Verdict = Literal["survived", "survived with a person", "lost", "not run"]
 WITH_A_PERSON = frozenset({6, 9, 11, 19})
-SQLITE, POSTGRES = "SQLite", "PostgreSQL"
-STORES = (SQLITE, POSTGRES)
+SQLITE, POSTGRES, TEMPORAL = "SQLite", "PostgreSQL", "Temporal"
+STORES = (SQLITE, POSTGRES, TEMPORAL)  # under Temporal, which drives, the two stores take turns
 COUNTED = ("tries", "points", "left to a person")
 HEADINGS = ("#", "fault", *STORES, *COUNTED, "what was injected", "what was checked")
 NOT_TRIED = "-"
@@ -148,6 +149,25 @@ class Row:
         """What was checked, as it is printed."""
         gap = f" ({self.gap} tries fell into the gap that only a seal closes)" if self.gap else ""
         return self.fault.checked + gap
+
+
+def kept(page: str, faults: Iterable[Fault]) -> list[Row]:
+    """Return the rows of a page as it stands, as far as they are of these faults, for one that is written in part."""
+    rows = []
+    cells = {int(found[0]): found for found in (line.strip("| ").split(" | ") for line in page.splitlines()
+             if re.match(r"\| \d+ \|", line))}  # fmt: skip
+    for fault in faults:
+        found = cells.get(fault.number)
+        if found is None or len(found) != len(HEADINGS) or found[2 + STORES.index(fault.store)] == NOT_TRIED:
+            continue
+        tried = [store for store in STORES if found[2 + STORES.index(store)] != NOT_TRIED]
+        tries, points, left = (
+            int(cell.split(" + ")[tried.index(fault.store)]) for cell in found[2 + len(STORES) : 5 + len(STORES)]
+        )
+        asked = found[2 + STORES.index(fault.store)] == "survived with a person"
+        gap = re.search(r"\((\d+) tries fell into the gap", found[-1]) if fault.store == SQLITE else None
+        rows.append(Row(fault, tries, points, left if asked else 0, 0 if asked else left, int(gap[1]) if gap else 0))
+    return rows
 
 
 def line(rows: Sequence[Row]) -> tuple[str, ...]:

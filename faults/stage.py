@@ -34,6 +34,7 @@ from milepost.stores.postgres.schema import schema_at
 from milepost.testing.check import Applied, Violation, check
 from milepost.testing.world import Account, World
 from tests.servers.postgres import Postgres
+from tests.servers.temporal import TemporalServer
 
 T = TypeVar("T")
 SECONDS_MOST = 60
@@ -88,6 +89,7 @@ class Stage:
     def __init__(self, folder: Path, world: World, zygote: Zygote, databases: Databases, seed: int) -> None:
         self.databases = databases
         self.server: Postgres | None = None
+        self.engine: TemporalServer | None = None
         self.folder = folder
         self.seed = seed
         self.chance = random.Random(seed)
@@ -119,7 +121,14 @@ class Stage:
         stage = Stage(folder, self._world, self._zygote, self.databases, self.seed)
         if self.server is not None:
             stage.keep_in(self.server)
+        if self.engine is not None:
+            stage.drive_by(self.engine)
         return stage
+
+    def drive_by(self, engine: TemporalServer) -> None:
+        """Have the workers that are started from here on drive what Temporal asks for."""
+        self.engine = engine
+        self.declare(temporal=engine.target)
 
     def keep_in(self, server: Postgres, url: str = "") -> str:
         """Keep the store in a new database of a server, reached by `url` with the name put in; return the name."""

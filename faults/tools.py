@@ -4,8 +4,10 @@ They are written as a careful user writes them: no retries of their own, no redi
 service truly behaves.
 """
 
+import asyncio
 import json
 import smtplib
+import time
 from dataclasses import dataclass
 from email.message import EmailMessage
 from hashlib import sha256
@@ -40,6 +42,8 @@ class Setup(msgspec.Struct, frozen=True):
     seal: str = ""
     trust: str = ""
     store: str = ""  # the URL of a database; else the store is a file in the folder
+    temporal: str = ""  # the address of Temporal's server, which drives; else workers look for what is due
+    dawdles_s: float = 0.0  # how long a tool is busy before its first byte leaves
     machine_clock: bool = False  # the app takes the clock that it takes by itself, on a machine whose clock is `clock`
 
     @property
@@ -68,9 +72,11 @@ class Door:
     outside: Account
     client: httpx.AsyncClient
     hears_s: float
+    dawdles_s: float = 0.0
 
     async def change(self, call: mp.Call, kind: str, tool: str, args: dict[str, Any], **headers: str) -> str:
         """Ask for a change; return the receipt."""
+        await asyncio.sleep(self.dawdles_s)
         told = {"Effect-Key": call.key, "Effect-Attempt": str(call.attempt), **headers}
         url = self.outside.url(kind, tool, args["name"])
         method = "PUT" if kind == "absolute" else "POST"
@@ -87,6 +93,7 @@ class Door:
 
     def mail(self, call: mp.Call, args: dict[str, Any]) -> None:
         """Send a mail. Raises NotSent where the server cannot be reached, Rejected where it refuses the recipient."""
+        time.sleep(self.dawdles_s)
         message = EmailMessage()
         message["From"], message["To"] = "desk@desk.example", args["name"]
         message["X-Account"], message["X-Tool"] = self.outside.name, "mail"

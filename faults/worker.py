@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from temporalio.client import Client
 
 import milepost as mp
 from faults import machine
@@ -34,6 +35,7 @@ from milepost import app as app_module
 from milepost.app import open_store
 from milepost.core import codec
 from milepost.core import entries as e
+from milepost.drivers import temporal
 from milepost.errors import MilepostError
 from milepost.stores.api import Claim, Query
 
@@ -73,8 +75,12 @@ async def claim(url: str, name: str, rounds: int) -> list[tuple[str, int]]:
     return won
 
 
-async def serve(app: mp.App) -> None:
-    """Drive what is due until SIGTERM."""
+async def serve(app: mp.App, setup: Setup) -> None:
+    """Drive what is due, or what Temporal asks for, until SIGTERM."""
+    if setup.temporal:
+        client = await Client.connect(setup.temporal)
+        await temporal.serve(app, client, task_queue=setup.account, together=20, grace="1s")
+        return
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await app.serve(stop, together=20, grace="1s")
@@ -126,7 +132,7 @@ def act(folder: Path, mode: str, more: Sequence[str]) -> int:
     app = desk.app(store, NotedApp if mode == "note" else mp.App)
     try:
         if mode == "serve":
-            asyncio.run(serve(app))
+            asyncio.run(serve(app, desk.setup))
             return 0
         if mode == "claim":
             print(json.dumps(asyncio.run(claim(store, more[0], int(more[1])))))

@@ -13,6 +13,8 @@ from hypothesis import settings
 settings.register_profile("milepost", deadline=None, print_blob=True)
 settings.load_profile("milepost")
 
+ANOTHER = os.environ.get("MILEPOST_TEST_STORE", "")
+
 # Since the package brings a plugin, pytest would rewrite the asserts of all of its modules, wherever a test happens to
 # import them. They are to run as they are. (Parsing in the middle of a test has failed, too: CPython 3.11 counts its
 # recursion wrongly where a collected coroutine is closed meanwhile.)
@@ -27,6 +29,19 @@ OF_THE_SURROUNDINGS = (
     "BUILD_NUMBER", "CI", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PYTEST_ADDOPTS",
     "PYTEST_THEME", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE",
 )  # fmt: skip
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is of SQLite alone where tests run on another store."""
+    left_out = [item for item in items if item.get_closest_marker("sqlite") and is_on_another_store(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def is_on_another_store(item: pytest.Item) -> bool:
+    """Whether a test of `tests/runtime` runs on a database."""
+    return bool(ANOTHER) or item.path.parent.name.endswith("_on_postgres")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,6 +11,7 @@ from faults.scenarios import (
     killing,
     outage,
     postgres,
+    temporal,
     workers,
 )
 from faults.scoreboard import Fault
@@ -27,4 +28,5 @@ FAULTS: tuple[Fault, ...] = (
     *outage.FAULTS,
     *hostility.FAULTS,
     *postgres.FAULTS,
+    *temporal.FAULTS,
 )

@@ -6,6 +6,7 @@ import json
 import signal
 from collections import Counter
 from functools import partial
+from typing import Any
 
 import milepost as mp
 from faults.lives import Life
@@ -100,10 +101,10 @@ def race(stage: Stage, processes: int, rounds: int) -> None:
     stage.judge("after the race")
 
 
-def share(stage: Stage) -> None:
+def share(stage: Stage, **changes: Any) -> None:
     """Let workers share runs, while each of their leases lapses again and again."""
     beside = stage.beside("shared")
-    beside.declare(lease="2s", timeout="1s")
+    beside.declare(**{"lease": "2s", "timeout": "1s", **changes})
     for tool in ("press", "ship"):
         begin(beside, tool, SHARED_RUNS // 2)
     workers = [beside.start("serve") for _ in range(RACERS)]

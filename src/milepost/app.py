@@ -26,12 +26,7 @@ from milepost.definitions.run import AttachedRun, Handle
 from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool, checked_reconciler
 from milepost.definitions.workflows import Workflow
-from milepost.errors import (
-    InvalidDeclaration,
-    StartConflict,
-    TookTooLong,
-    UnknownWorkflow,
-)
+from milepost.errors import InvalidDeclaration, StartConflict, TookTooLong, UnknownWorkflow
 from milepost.fleet import Fleet
 from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
@@ -220,12 +215,14 @@ class App(Deciding, Fleet):
         """Open the app to drive a run when `advance` is called for it: for an engine that schedules.
 
         `found` is told of each run that can move, and who held it where that worker is gone; `looked` is called after
-        each look at the store, `beat` again and again while the loop turns. On leaving, every run is given back, after
-        `grace` at most.
+        each look at the store, `beat` again and again while the loop turns. Schedules are kept as by any worker: the
+        run of a tick is found like others. On leaving, every run is given back, after `grace` at most.
         """
         await self._open(drives=True)
         try:
-            driving = Driving(self._need_engine(), found, looked, beat=beat)
+            scheduled = tuple(self._schedules.values())
+            driving = Driving(self._need_engine(), found, looked, beat=beat, schedules=scheduled)
+            await driving.open()
             self._driving = driving
             driving.working = asyncio.get_running_loop().create_task(driving.run(), name="milepost-driving")
             try:

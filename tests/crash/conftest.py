@@ -1,9 +1,18 @@
-"""What the crash tests say about themselves while they run."""
+"""Where workers are killed, and what the crash tests say about themselves while they run."""
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder that a worker works in."""
+    made = tmp_path / "desk"
+    made.mkdir()
+    return made
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from tests.crash.world import Refused, World, here, point
 
 WORLD = World()
 PAUSE_S = 0.01
+ELSEWHERE = "store.url"
 
 
 @mp.tool(effect="read")
@@ -93,7 +94,7 @@ async def _shipped(call: mp.Call, parcel: str) -> mp.Finding[str]:
 def note(tx: mp.Tx, text: str) -> int:
     point("note", "before")
     tx.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT)")
-    tx.execute("INSERT INTO notes VALUES (?)", (text,))
+    tx.execute("INSERT INTO notes VALUES ($1)", (text,))
     point("note", "applied")
     point("note", "return")
     return int(tx.execute("SELECT count(*) FROM notes")[0][0])
@@ -167,7 +168,9 @@ APPLIED = [
 
 
 def store_of(folder: Path) -> str:
-    return f"sqlite:///{folder}/store.db"
+    """Return the URL of the store: the one that the folder names, else a file in it."""
+    named = folder / ELSEWHERE
+    return named.read_text() if named.exists() else f"sqlite:///{folder}/store.db"
 
 
 def app_of(folder: Path, **options: object) -> mp.App:

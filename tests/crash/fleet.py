@@ -21,8 +21,7 @@ from tests.polling import eventually
 
 STOP_BEFORE_SENDING = "STOP_BEFORE_SENDING"
 STAYS = "STAYS"  # then the process stays when its app has closed, as a program that goes on with something else
-FOLDER = here() if "CRASH_FOLDER" in os.environ else Path()  # the tests import this too, for its workflows
-CLOSED, DRAINING, GO = FOLDER / "closed", FOLDER / "draining", FOLDER / "go"
+CLOSED, DRAINING, GO, GRIPPING = "closed", "draining", "go", "gripping"  # files by which tests and workers speak
 LEASE = "SELECT lease_until FROM mp_workers WHERE pid = ?"
 STARTED = "SELECT 1 FROM mp_effects WHERE tool = 'press' AND outcome = 'started'"
 
@@ -55,7 +54,7 @@ async def _placed(thing: str) -> mp.Finding[str]:
 async def hold(call: mp.Call, door: str) -> str:
     """Apply, then wait until the test says go."""
     WORLD.apply("hold", call.key, call.attempt, {"door": door})
-    while not GO.exists():  # noqa: ASYNC110  the test is another process
+    while not (here() / GO).exists():  # noqa: ASYNC110  the test is another process
         await asyncio.sleep(0.005)
     return f"{door} held"
 
@@ -68,8 +67,8 @@ async def _held(door: str) -> mp.Finding[str]:
 @mp.tool(effect="queryable", visible_within="0s", timeout="20s")
 def grip(call: mp.Call, door: str) -> str:
     """Wait in a thread until the test says go, and only then apply."""
-    (FOLDER / "gripping").touch()
-    eventually(GO.exists, within_s=60)
+    (here() / GRIPPING).touch()
+    eventually((here() / GO).exists, within_s=60)
     WORLD.apply("grip", call.key, call.attempt, {"door": door})
     return f"{door} gripped"
 
@@ -142,7 +141,7 @@ def fleet_of(folder: Path, lease: str = "30s") -> mp.App:
 def watch(loop: asyncio.AbstractEventLoop, store: apsw.Connection | None = None) -> None:
     """Stop this process once a `started` is durable; awake again, let the thread that renews the lease go first."""
     try:
-        store = store or apsw.Connection(str(FOLDER / "store.db"), flags=apsw.SQLITE_OPEN_READWRITE)
+        store = store or apsw.Connection(str(here() / "store.db"), flags=apsw.SQLITE_OPEN_READWRITE)
         found = list(store.execute(STARTED))
     except apsw.Error:
         loop.call_later(0.005, watch, loop)  # there is no store yet
@@ -163,7 +162,7 @@ def is_renewed(store: apsw.Connection) -> bool:
 def drain(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     """Stop serving, and say so once the loop has had its turns."""
     stop.set()
-    loop.call_later(0.05, DRAINING.touch)
+    loop.call_later(0.05, (here() / DRAINING).touch)
 
 
 async def main() -> None:
@@ -173,9 +172,9 @@ async def main() -> None:
     loop.add_signal_handler(signal.SIGTERM, drain, loop, stop)
     if os.environ.get(STOP_BEFORE_SENDING):
         loop.call_soon(watch, loop)
-    await fleet_of(FOLDER, lease).serve(stop, together=10, grace=grace)
+    await fleet_of(here(), lease).serve(stop, together=10, grace=grace)
     if os.environ.get(STAYS):
-        CLOSED.touch()
+        (here() / CLOSED).touch()
         await asyncio.Event().wait()
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 
 from milepost.app import open_store
 from milepost.core import codec
@@ -37,6 +38,7 @@ ROOT = Path(__file__).parent.parent.parent
 CALLS = ("fdatasync", "pwrite64")
 RESTARTS_MOST = 3
 SECONDS_MOST = 60
+LOCAL = "local"  # what stands on this machine beside a store in a database
 SEED = 20
 # Read at import: tests run without any MILEPOST_ variable from outside.
 SWEEP_ALL = os.environ.get("MILEPOST_SWEEP") == "all"
@@ -70,7 +72,7 @@ class Warm:
 
     def work(self, folder: Path, strace: Sequence[str], crash_at: str, program: str) -> int:
         """Let a worker work on the folder, traced if options are given; return its code, or minus the signal."""
-        environment_ = {"CRASH_FOLDER": str(folder), CRASH_AT: crash_at}
+        environment_ = {"CRASH_FOLDER": str(folder), CRASH_AT: crash_at, "MILEPOST_LOCAL": str(folder / LOCAL)}
         request = {"program": program, "folder": str(folder), "environment": environment_}
         self._ask({**request, "waits": bool(strace)})
         pid = self._answer()["pid"]
@@ -244,6 +246,12 @@ def first_of(plan: e.EffectPlanned) -> str:
 
 def notes(folder: Path) -> list[Applied]:
     """Return what the transactional tool applied."""
+    store = desk.store_of(folder)
+    if store.startswith("postgresql:"):
+        with psycopg.connect(store) as database:
+            if database.execute("SELECT to_regclass('notes')").fetchall() == [(None,)]:
+                return []
+            return [Applied("note", args={"text": text}) for (text,) in database.execute("SELECT text FROM notes")]
     connection = apsw.Connection(str(folder / "store.db"))
     try:
         if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'notes'")):

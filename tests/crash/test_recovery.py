@@ -60,22 +60,16 @@ def test_recovery_that_is_killed_at_any_commit_repeats_nothing_when_it_is_done_a
         ("note", ["before", "applied", "return", "applied", "before"]),
     ],
 )
-def test_however_often_one_effect_is_cut_short_it_is_applied_once(
-    tmp_path: Path, effect: str, places: list[str]
-) -> None:
+def test_however_often_one_effect_is_cut_short_it_is_applied_once(folder: Path, effect: str, places: list[str]) -> None:
     """Requirement 33. Requirement 51."""
-    folder = tmp_path / "desk"
-    folder.mkdir()
     for place in places:
         assert work(folder, crash_at=f"{effect}:{place}").killed, place
         assert violations(folder) == [], place
     whole(folder, restarted(folder))
 
 
-def test_killed_in_each_question_it_stays_unknown_and_nothing_is_skipped(tmp_path: Path) -> None:
+def test_killed_in_each_question_it_stays_unknown_and_nothing_is_skipped(folder: Path) -> None:
     """Requirement 33. Each claim raises the epoch; the effect is lost once, and quiet from that moment on."""
-    folder = tmp_path / "desk"
-    folder.mkdir()
     assert work(folder, crash_at="ship one:applied").killed
     for _ in range(6):
         assert work(folder, crash_at="ship one:reconcile").killed
@@ -87,10 +81,8 @@ def test_killed_in_each_question_it_stays_unknown_and_nothing_is_skipped(tmp_pat
     whole(folder, restarted(folder))
 
 
-def test_a_run_that_is_done_is_not_done_again_by_starting_its_worker_again(tmp_path: Path) -> None:
+def test_a_run_that_is_done_is_not_done_again_by_starting_its_worker_again(folder: Path) -> None:
     """Requirement 51."""
-    folder = tmp_path / "desk"
-    folder.mkdir()
     first = restarted(folder)
     ledger = World(folder).lines()
     for _ in range(3):

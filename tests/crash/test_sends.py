@@ -33,12 +33,9 @@ SENDS = [
 
 @pytest.mark.parametrize(("tool", "where", "attempts"), SENDS)
 def test_a_worker_killed_around_a_send_leaves_unknown_and_the_next_one_finds_out_before_it_acts(
-    tmp_path: Path, tool: str, where: str, attempts: int
+    folder: Path, tool: str, where: str, attempts: int
 ) -> None:
     """Requirement 50."""
-    folder = tmp_path / "desk"
-    folder.mkdir()
-
     assert work(folder, crash_at=f"{tool}:{where}").killed
     assert violations(folder) == []
     whole(folder, restarted(folder))

@@ -1,12 +1,10 @@
 """Workers that Temporal gives work to.
 
-`python -m tests.drivers.desk TARGET QUEUE STORE LEASE HEARTBEAT` serves until SIGTERM. What they do outside is a line
-of the ledger in the folder that CRASH_FOLDER names: see `tests.crash.fleet`, whose tools most of these are. In the pace
-of these workers a run looks by itself only after ten days, so that nothing but news or a timer moves it.
+`serving` serves until SIGTERM. What workers do outside is a line of the ledger in the folder that CRASH_FOLDER names:
+see `tests.crash.fleet`, whose tools most of these are. In the pace of these workers a run looks by itself only after
+ten days, so that nothing but news or a timer moves it.
 """
 
-import asyncio
-import sys
 import threading
 from typing import Any
 
@@ -17,7 +15,7 @@ import milepost as mp
 from milepost.drivers.temporal import Pace, serve
 from milepost.runtime.clock import Clock
 from tests.crash.desk import WORLD
-from tests.crash.fleet import FOLDER, both, errands, gripping, holding, place, pressing
+from tests.crash.fleet import both, errands, gripping, holding, place, pressing
 
 SECRET = "the-patient-is-called-Ada"  # noqa: S105  what must never be seen in Temporal's history
 NEVER_S = 864_000.0
@@ -88,6 +86,13 @@ async def one(run: mp.Run, thing: str) -> str:
     return await place(thing)
 
 
+@mp.workflow(version="1", tools=[place], queue="narrow")
+async def turning(run: mp.Run, thing: str) -> str:
+    await place(thing)
+    await run.sleep("100ms")
+    return await place(f"{thing} again")
+
+
 @mp.workflow(version="1")
 async def many(run: mp.Run, number: int) -> list[str]:
     children = [await run.start(one, f"thing {which}") for which in range(number)]
@@ -105,13 +110,30 @@ async def asking(run: mp.Run, name: str) -> str:
 
 
 WORKFLOWS: list[mp.Workflow[Any, Any]] = [
-    *(asking, both, counting, errands, gripping, holding, knocking, mailing, many, monthly, one, pressing, refusing),
+    *(
+        asking,
+        both,
+        counting,
+        errands,
+        gripping,
+        holding,
+        knocking,
+        mailing,
+        many,
+        monthly,
+        one,
+        pressing,
+        refusing,
+        turning,
+    ),
 ]
 
 
 def app_on(store: str, lease: str = "30s", clock: Clock | None = None) -> mp.App:
     """Return the program on a store."""
-    return mp.App(store, workflows=WORKFLOWS, lease=lease, clock=clock)
+    app = mp.App(store, workflows=WORKFLOWS, lease=lease, clock=clock)
+    app.limit("narrow", together=1, while_waiting=True)
+    return app
 
 
 def pace_of(heartbeat_s: float) -> Pace:
@@ -119,14 +141,9 @@ def pace_of(heartbeat_s: float) -> Pace:
     return Pace(segments=5, heartbeat_s=heartbeat_s, again_s=NEVER_S, rounds=10)
 
 
-async def main() -> None:
-    _, target, queue, store, lease, heartbeat = sys.argv
+async def serving(target: str, queue: str, store: str, lease: str, heartbeat: str) -> None:
+    """Be a worker until SIGTERM."""
     client = await Client.connect(target)
     await serve(
         app_on(store, lease), client, task_queue=queue, grace="5s", frozen=FROZEN, pace=pace_of(float(heartbeat))
     )
-
-
-if __name__ == "__main__":
-    assert FOLDER.is_dir(), "a worker is told where it works"
-    asyncio.run(main())

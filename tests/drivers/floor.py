@@ -5,15 +5,20 @@ A worker and the server share nothing but a port. The store is a parameter, so t
 
 import asyncio
 import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowHistory
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowHistory,
+)
 from temporalio.service import RPCError
 
 import milepost as mp
@@ -24,12 +29,14 @@ from milepost.testing.check import Applied, Violation, check
 from tests.crash.killing import environment
 from tests.crash.world import CRASH_AT, FREEZE_AT, World
 from tests.drivers import desk
+from tests.drivers.forked import Forked
 from tests.polling import eventually
 from tests.servers.temporal import TemporalServer
 
 T = TypeVar("T")
 NO_HEARTBEAT_S = 300.0  # so long that only a lock file, or a lease, can tell that a worker is gone
-QUICK_S = 2.0
+CLOSES_S = 45.0
+ON_BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 
 
 class Floor:
@@ -40,24 +47,23 @@ class Floor:
         self.server = server
         self.queue = queue
         self.store = store
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Forked] = []
+        self._typed = 0
 
     # ------------------------------------------------------------ workers
 
     def work(
         self, *, dies: str = "", freezes: str = "", lease: str = "30s", heartbeat_s: float = NO_HEARTBEAT_S
-    ) -> subprocess.Popen[bytes]:
+    ) -> Forked:
         """Start a worker that dies, or freezes, at a place of a tool; wait until it is enlisted in the store."""
         at = {name: where for name, where in ((CRASH_AT, dies), (FREEZE_AT, freezes)) if where}
         beat = str(heartbeat_s)
         log = self.folder / f"worker-{len(self.processes)}.log"
-        with log.open("wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.drivers.desk", self.server.target, self.queue, self.store, lease, beat],
-                env=environment(self.folder, **at),
-                stdout=said,
-                stderr=said,
-            )
+        process = Forked(
+            *("serve", self.server.target, self.queue, self.store, lease, beat),
+            environment=environment(self.folder, **at),
+            said=log,
+        )
         self.processes.append(process)
         eventually(
             lambda: process.poll() is not None or process.pid in {worker.pid for worker in self.workers()},
@@ -67,19 +73,19 @@ class Floor:
         assert process.poll() is None, log.read_text()
         return process
 
-    def holder(self, run_id: str) -> subprocess.Popen[bytes]:
+    def holder(self, run_id: str) -> Forked:
         """Return the worker that holds a run."""
         owner = self.run(run_id).owner or ""
         return next(process for process in self.processes if f"-{process.pid}-" in owner)
 
-    def kill(self, *processes: subprocess.Popen[bytes]) -> None:
+    def kill(self, *processes: Forked) -> None:
         """Kill workers, and wait until they are dead."""
         for process in processes:
             process.send_signal(signal.SIGKILL)
         for process in processes:
             self.died(process)
 
-    def died(self, process: subprocess.Popen[bytes]) -> None:
+    def died(self, process: Forked) -> None:
         """Wait until a worker has died of SIGKILL."""
         assert process.wait(60) == -signal.SIGKILL
 
@@ -88,7 +94,7 @@ class Floor:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                process.wait()
+                process.wait(60)
 
     def go(self) -> None:
         """Let the tools go on that wait for it."""
@@ -130,14 +136,11 @@ class Floor:
 
     def typed(self, *words: str) -> str:
         """Type a command of the plain command line, which knows of no Temporal; return what it prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "milepost", *words, "--store", self.store],
-            env=environment(self.folder),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
+        self._typed += 1
+        said = self.folder / f"typed-{self._typed}.log"
+        process = Forked("type", *words, "--store", self.store, environment=environment(self.folder), said=said)
+        assert process.wait(60) == 0, said.read_text()
+        return said.read_text()
 
     # ------------------------------------------------------------ what the store says
 
@@ -192,17 +195,17 @@ class Floor:
     def closed(self, run_id: str) -> WorkflowExecutionStatus:
         """Wait until the workflow of a run is closed; return how."""
 
-        async def status(handle: WorkflowHandle[Any, Any]) -> WorkflowExecutionStatus | None:
-            try:
-                return (await handle.describe()).status
-            except RPCError:
-                return None  # not known, or the server is not there, for a moment
+        async def close(handle: WorkflowHandle[Any, Any]) -> WorkflowExecutionStatus | None:
+            with suppress(WorkflowFailureError):
+                await asyncio.wait_for(handle.result(), CLOSES_S)
+            return (await handle.describe()).status
 
-        def is_closed() -> WorkflowExecutionStatus | None:
-            found = self.temporal(run_id, status)
-            return found if found not in {None, WorkflowExecutionStatus.RUNNING} else None
+        def closes() -> WorkflowExecutionStatus | None:
+            with suppress(RPCError):  # not known, or the server is not there, for a moment
+                return self.temporal(run_id, close)
+            return None
 
-        found = eventually(is_closed, within_s=45, saying="the workflow is closed")
+        found = eventually(closes, within_s=CLOSES_S, saying="the workflow is closed")
         assert found is not None
         return found
 
@@ -229,10 +232,9 @@ class Floor:
 
 
 @contextmanager
-def floor_in(folder: Path, server: TemporalServer, store: str, queue: str = "milepost") -> Iterator[Floor]:
+def floor_in(folder: Path, server: TemporalServer, store: str, queue: str) -> Iterator[Floor]:
     """Set up a floor in a folder; every process of it is ended with it."""
     floor = Floor(folder, server, queue, store)
-
     open_store(floor.store, create=True).close()
     try:
         yield floor

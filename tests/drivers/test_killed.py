@@ -13,12 +13,13 @@ import pytest
 
 from tests.crash.fleet import errands, gripping, holding, pressing
 from tests.drivers import desk
-from tests.drivers.floor import NO_HEARTBEAT_S, Floor
+from tests.drivers.floor import NO_HEARTBEAT_S, ON_BOTH, Floor
 from tests.polling import eventually
 
 AT_ONCE_S = 30.0  # on a machine with much to do; what it would take otherwise is ten times that
 
 
+@ON_BOTH
 def test_a_worker_killed_in_the_middle_of_an_effect_is_followed_at_once_by_another(floor: Floor) -> None:
     for _ in range(2):
         floor.work()
@@ -49,89 +50,94 @@ def test_what_a_worker_was_about_to_do_when_it_died_is_not_done_again_but_asked(
     assert floor.applied("press") == []
 
 
-def test_the_server_killed_in_the_middle_of_an_effect_finds_it_done_when_it_is_back(own: Floor) -> None:
-    own.work()
-    run = own.begin(holding, "door")
-    eventually(lambda: own.applied("hold"), saying="the door is held")
+@ON_BOTH
+def test_the_server_killed_in_the_middle_of_an_effect_finds_it_done_when_it_is_back(floor: Floor) -> None:
+    floor.work()
+    run = floor.begin(holding, "door")
+    eventually(lambda: floor.applied("hold"), saying="the door is held")
 
-    own.server.kill()
-    own.go()
-    eventually(lambda: own.run(run).status == "done", saying="the worker finishes what it has begun")
-    own.server.start()
+    floor.server.kill()
+    floor.go()
+    eventually(lambda: floor.run(run).status == "done", saying="the worker finishes what it has begun")
+    floor.server.start()
 
-    assert own.closed(run).name == "COMPLETED"
-    assert own.judged() == []
-
-
-def test_a_verb_that_was_typed_while_the_server_was_dead_wakes_the_run_when_it_is_back(own: Floor) -> None:
-    own.work()
-    run = own.begin(desk.asking, "name")
-    own.parked(run, "signal")
-
-    own.server.kill()
-    own.typed("send", run, "name", '"Ada"')
-    own.server.start()
-
-    assert own.result(run) == "Ada"
-    assert own.closed(run).name == "COMPLETED"
+    assert floor.closed(run).name == "COMPLETED"
+    assert floor.judged() == []
 
 
-def test_worker_and_server_killed_together_go_on_where_they_were(own: Floor) -> None:
-    own.work()
-    run = own.begin(holding, "door")
-    eventually(lambda: own.applied("hold"), saying="the door is held")
+@ON_BOTH
+def test_a_verb_that_was_typed_while_the_server_was_dead_wakes_the_run_when_it_is_back(floor: Floor) -> None:
+    floor.work()
+    run = floor.begin(desk.asking, "name")
+    floor.parked(run, "signal")
 
-    own.server.kill()
-    own.kill(*own.processes)
-    own.server.start()
-    own.work()
+    floor.server.kill()
+    floor.typed("send", run, "name", '"Ada"')
+    floor.server.start()
 
-    assert own.result(run) == ["door held", "door is on its way"]
-    assert own.closed(run).name == "COMPLETED"
-    assert len(own.applied("hold")) == 1
-    assert own.judged() == []
+    assert floor.result(run) == "Ada"
+    assert floor.closed(run).name == "COMPLETED"
 
 
-def test_a_server_that_has_lost_everything_is_told_of_every_run_again(own: Floor) -> None:
-    own.work()
-    run = own.begin(desk.asking, "name")
-    own.parked(run, "signal")
+@ON_BOTH
+def test_worker_and_server_killed_together_go_on_where_they_were(floor: Floor) -> None:
+    floor.work()
+    run = floor.begin(holding, "door")
+    eventually(lambda: floor.applied("hold"), saying="the door is held")
 
-    own.server.kill()
-    for part in own.server.folder.glob("state.db*"):
+    floor.server.kill()
+    floor.kill(*floor.processes)
+    floor.server.start()
+    floor.work()
+
+    assert floor.result(run) == ["door held", "door is on its way"]
+    assert floor.closed(run).name == "COMPLETED"
+    assert len(floor.applied("hold")) == 1
+    assert floor.judged() == []
+
+
+def test_a_server_that_has_lost_everything_is_told_of_every_run_again(floor: Floor) -> None:
+    floor.work()
+    run = floor.begin(desk.asking, "name")
+    floor.parked(run, "signal")
+
+    floor.server.kill()
+    for part in floor.server.folder.glob("state.db*"):
         part.unlink()
-    own.server.start()
-    own.typed("send", run, "name", '"Ada"')
+    floor.server.start()
+    floor.typed("send", run, "name", '"Ada"')
 
-    assert own.result(run) == "Ada"
-    assert own.closed(run).name == "COMPLETED"
+    assert floor.result(run) == "Ada"
+    assert floor.closed(run).name == "COMPLETED"
 
 
 def has_paid(floor: Floor, done: int) -> bool:
     return len(floor.applied("pay")) >= done
 
 
-def test_runs_end_once_each_however_often_workers_and_the_server_are_killed(own: Floor) -> None:
+@ON_BOTH
+def test_runs_end_once_each_however_often_workers_and_the_server_are_killed(floor: Floor) -> None:
     chance = random.Random(5)
     for _ in range(2):
-        own.work()
-    runs = [own.begin(errands, f"order {number}") for number in range(6)]
+        floor.work()
+    runs = [floor.begin(errands, f"order {number}") for number in range(6)]
 
     for done in (3, 12, 24):
-        eventually(partial(has_paid, own, done), within_s=60, saying="some of it is done")
+        eventually(partial(has_paid, floor, done), within_s=60, saying="some of it is done")
         if chance.random() < 0.5:
-            own.server.kill()
-            own.server.start()
-        own.kill(own.processes[-1])
-        own.work()
+            floor.server.kill()
+            floor.server.start()
+        floor.kill(floor.processes[-1])
+        floor.work()
     for run in runs:
-        assert len(own.result(run)) == 6
+        assert len(floor.result(run)) == 6
 
-    assert [own.closed(run).name for run in runs] == ["COMPLETED"] * 6
-    assert len(own.applied("carry")) == len(own.applied("pay")) == 36
-    assert own.judged() == []
+    assert [floor.closed(run).name for run in runs] == ["COMPLETED"] * 6
+    assert len(floor.applied("carry")) == len(floor.applied("pay")) == 36
+    assert floor.judged() == []
 
 
+@ON_BOTH
 def test_a_worker_frozen_past_its_lease_is_taken_over_and_only_gives_evidence_when_it_thaws(floor: Floor) -> None:
     frozen = floor.work(freezes="press bell:before", lease="3s")
     run = floor.begin(pressing, "bell")

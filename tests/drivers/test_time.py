@@ -9,6 +9,7 @@ from temporalio.testing import WorkflowEnvironment
 from milepost.drivers.temporal import ServerClock, drive, driving
 from tests.crash.world import World
 from tests.drivers import desk
+from tests.drivers.floor import ON_BOTH
 from tests.servers.temporal import time_skipping_program
 
 A_MONTH_MS = 30 * 86_400_000
@@ -26,6 +27,7 @@ async def sleeps_a_month(store: str) -> tuple[list[str], str, list[int]]:
         return await handle.result(timeout="10s"), status, confirmed
 
 
+@ON_BOTH
 def test_a_run_that_sleeps_for_thirty_days_is_woken_by_a_timer(
     tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from milepost.drivers.temporal import drive, start
 from milepost.stores.api import Query
 from tests.crash.fleet import holding
 from tests.drivers import desk
-from tests.drivers.floor import Floor
+from tests.drivers.floor import ON_BOTH, Floor
 from tests.polling import eventually
 
 
@@ -20,6 +20,7 @@ def status(floor: Floor, run: str) -> str:
     return floor.run(run).status
 
 
+@ON_BOTH
 def test_an_approval_that_is_typed_wakes_the_run(floor: Floor) -> None:
     floor.work()
     run = floor.begin(desk.mailing, "Bob")
@@ -33,6 +34,20 @@ def test_an_approval_that_is_typed_wakes_the_run(floor: Floor) -> None:
     assert floor.judged() == []
 
 
+def test_runs_of_a_limited_queue_go_one_after_the_other(floor: Floor) -> None:
+    for _ in range(2):
+        floor.work()
+
+    runs = [floor.begin(desk.turning, f"lamp {number}") for number in range(4)]
+
+    assert [floor.result(run) for run in runs] == [f"lamp {number} again placed" for number in range(4)]
+    things = [(line.args or {})["thing"].removesuffix(" again") for line in floor.applied("place")]
+    assert things[::2] == things[1::2]
+    assert sorted(things[::2]) == [f"lamp {number}" for number in range(4)]
+    assert floor.judged() == []
+
+
+@ON_BOTH
 def test_a_run_that_was_started_without_temporal_is_driven_as_well(floor: Floor) -> None:
     floor.work()
 
@@ -46,6 +61,7 @@ async def _started(app: App) -> str:
     return (await app.start(desk.one, "lamp")).id
 
 
+@ON_BOTH
 def test_a_freeze_that_is_typed_holds_a_run_back_and_a_thaw_lets_it_go(floor: Floor) -> None:
     floor.work()
     floor.typed("freeze", "tool:place", "--why", "the shop is closed", "--by", "ann")
@@ -57,6 +73,7 @@ def test_a_freeze_that_is_typed_holds_a_run_back_and_a_thaw_lets_it_go(floor: Fl
     assert floor.result(run) == "lamp placed"
 
 
+@ON_BOTH
 def test_everything_stopped_by_file_moves_again_when_that_is_lifted(floor: Floor) -> None:
     floor.work()
     floor.typed("stop", "--hard", "--why", "fire", "--by", "ann")

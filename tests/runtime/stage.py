@@ -46,6 +46,10 @@ class Stage:
         """Change the store's file behind Milepost's back."""
         self.rows(sql, *args)
 
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table."""
+        return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = ?", name))
+
     def bytes_on_disk(self) -> bytes:
         """Return all bytes of the store's files. Call it while no app is open."""
         return b"".join(path.read_bytes() for path in sorted(self.folder.glob("store.db*")) if path.is_file())
@@ -64,6 +68,16 @@ class DatabaseStage(Stage):
         with psycopg.connect(self.url, autocommit=True) as connection:
             cursor = connection.execute(sql.replace("%", "%%").replace("?", "%s").encode(), args)
             return cursor.fetchall() if cursor.description else []
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table."""
+        return self.rows("SELECT to_regclass(?)", name) != [(None,)]
+
+    def bytes_on_disk(self) -> bytes:
+        """Return what every column of every table of ours holds."""
+        tables = [table for (table,) in self.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+        cells = [cell for table in tables for row in self.rows(f"SELECT * FROM {table}") for cell in row]  # noqa: S608
+        return b"\n".join(cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells)
 
 
 async def until(ask: Callable[[], Awaitable[T | None]], saying: str = "") -> T:

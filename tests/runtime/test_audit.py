@@ -127,6 +127,7 @@ def one_call_of(app: mp.App) -> mp.Workflow[Any, Any]:
     return next(iter(app.workflows.values()))
 
 
+@pytest.mark.sqlite("it changes the file behind its back")
 @pytest.mark.parametrize("verb", ACTS)
 async def test_what_cannot_be_written_down_is_not_done(stage: Stage, outside: Outside, verb: str) -> None:
     """Requirement 73. The journal refuses: no logger that swallows it, and no change without its entry."""

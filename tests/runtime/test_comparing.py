@@ -227,6 +227,7 @@ async def test_what_each_visit_spent_is_compared(stage: Stage) -> None:
     assert found.first == 'They part at boundary paying: A spent {"usd":"5"}, B spent {"usd":"10"}.'
 
 
+@pytest.mark.sqlite("it changes the file behind its back")
 async def test_a_record_that_does_not_verify_is_compared_with_nothing(stage: Stage) -> None:
     found = await two(stage, {"cents": 5}, {"cents": 5})
     stage.write("UPDATE mp_heads SET hash = zeroblob(32) WHERE run = 2")

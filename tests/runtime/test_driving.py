@@ -8,6 +8,7 @@ import pytest
 
 import milepost as mp
 from milepost.runtime.driving import Draining, Driving
+from milepost.stores.api import Query
 from tests.runtime.stage import Stage, names, until
 
 calls: list[str] = []
@@ -37,6 +38,11 @@ async def sleeping(run: mp.Run, span: str) -> str:
     return "awake"
 
 
+@mp.workflow(version="1", queue="narrow")
+async def narrow(run: mp.Run, name: str) -> str:
+    return await run.receive(name, str)
+
+
 counting = mp.Workflow("counting", version="1", input=int, result=int)
 
 
@@ -53,7 +59,7 @@ def fresh() -> None:
 
 
 def app_on(stage: Stage) -> mp.App:
-    return stage.app(paying, asking, sleeping, counting)
+    return stage.app(paying, asking, sleeping, counting, narrow)
 
 
 @asynccontextmanager
@@ -135,6 +141,55 @@ async def test_a_run_that_is_held_elsewhere_is_not_touched_and_looked_at_when_it
         assert 1_000 <= resting.wait_ms <= 100_000  # the lease lasts as long as the call may take
         assert (await driven).status == "done"
         assert calls == ["book"]
+
+
+async def test_a_run_whose_turn_has_not_come_is_left_as_it_is_and_told_of_when_it_has(stage: Stage) -> None:
+    found: list[tuple[str, str | None]] = []
+    app = app_on(stage)
+    app.limit("narrow", together=1, while_waiting=True)
+    async with app.driven(lambda run, was: found.append((run, was))):
+        first, second = [(await app.start(narrow, name)).id for name in ("first", "second")]
+        assert (await app.advance(first)).reason == "signal"
+
+        resting = await app.advance(second)
+        assert (resting.status, resting.due, resting.wait_ms, resting.turned_away) == ("ready", None, None, True)
+        assert await names(app, second) == ["run_created"]
+
+        found.clear()
+        await app.send(first, "first", "")
+        assert (await app.advance(first)).ended
+        await until(lambda: _is(found))
+        assert set(found) == {(second, None)}
+        assert (await app.advance(second)).turned_away is False
+
+
+async def test_a_run_that_waits_for_another_start_is_told_when_that_may_be(stage: Stage) -> None:
+    app = stage.app(narrow, still=True)
+    app.limit("narrow", starts=1, per="1m")
+    async with app.driven():
+        first, second = [(await app.start(narrow, name)).id for name in ("first", "second")]
+        began = stage.clock.now()
+        await app.advance(first)
+
+        resting = await app.advance(second)
+        assert (resting.due, resting.wait_ms, resting.turned_away) == (began + 60_000, 60_000, True)
+
+        stage.clock.advance("1m")
+        assert (await app.advance(second)).reason == "signal"
+
+
+async def test_the_run_of_a_schedules_tick_is_told_of_like_others(stage: Stage) -> None:
+    found: list[tuple[str, str | None]] = []
+    app = stage.app(narrow, still=True)
+    app.schedule(narrow, "0 * * * *", "tick", key="hourly")
+    async with app.driven(lambda run, was: found.append((run, was))):
+        stage.clock.advance("1h")
+        await until(lambda: _is(found))
+
+        (run,) = {run for run, _ in found}
+        assert (await app.advance(run)).reason == "signal"
+        (only,) = await app.inspect.runs(Query())
+        assert (only.id, (only.key or "").partition("@")[0]) == (run, "hourly")
 
 
 async def test_only_so_many_segments_are_driven_and_the_run_is_due_at_once(stage: Stage) -> None:

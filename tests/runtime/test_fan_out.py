@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 import milepost as mp
+from milepost.core import codec
+from milepost.core import entries as e
 from milepost.core.steps import ChildWait
 from milepost.runtime import children
 from milepost.runtime.checkpoints import CHILDREN_IN_PLACE
@@ -78,12 +80,8 @@ async def are(stage: Stage, status: str, count: int) -> None:
 
 def boundaries(stage: Stage, run_id: str) -> list[int]:
     """Return how many bytes each boundary of a run has."""
-    rows = stage.rows(
-        "SELECT body FROM mp_journal j JOIN mp_runs r USING (run) WHERE r.id = ? AND json_extract(CAST(body AS TEXT), "
-        "'$.boundary') IS NOT NULL",
-        run_id,
-    )
-    return [len(body) for (body,) in rows]
+    rows = stage.rows("SELECT body FROM mp_journal j JOIN mp_runs r USING (run) WHERE r.id = ? ORDER BY seq", run_id)
+    return [len(body) for (body,) in rows if isinstance(codec.decode(body), e.BOUNDARIES)]
 
 
 @pytest.mark.timeout(1_800)

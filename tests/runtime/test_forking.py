@@ -165,6 +165,7 @@ async def test_a_boundary_that_was_undone_or_is_the_end_is_refused(stage: Stage,
             await app.fork(origin.id, budget={"usd": -1}, **WHY)
 
 
+@pytest.mark.sqlite("it changes the file behind its back")
 @pytest.mark.parametrize("what", ["an entry before it", "its state", "its head"])
 async def test_a_boundary_that_does_not_verify_is_refused(stage: Stage, outside: Outside, what: str) -> None:
     """Requirement 24. Nothing goes on from what cannot be read or verified."""

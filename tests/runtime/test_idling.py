@@ -4,6 +4,8 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 import milepost as mp
 from milepost.runtime.idling import BUSY_MOST_S, IDLE_MOST_S, Idling
 from milepost.stores.fleet import WorkerRow
@@ -41,6 +43,7 @@ async def test_an_idle_worker_looks_ever_more_rarely(stage: Stage) -> None:
     assert pauses[0] < 1
 
 
+@pytest.mark.sqlite("the hint that others wrote is the file's")
 async def test_a_reason_to_look_makes_it_quick_again(stage: Stage) -> None:
     app = stage.app(note, still=True)
     other = stage.app(note)
@@ -82,6 +85,7 @@ async def test_a_look_that_found_something_makes_it_quick_again(stage: Stage) ->
         assert idling.is_time(60.0 + TICK_S)
 
 
+@pytest.mark.sqlite("the hint that others wrote is the file's")
 async def test_a_lease_that_another_worker_renews_is_no_reason_to_look(stage: Stage) -> None:
     async with stage.app(note) as other, stage.app(note).client() as app:
         idling = Idling(app._need_engine(), TICK_S)
@@ -107,6 +111,7 @@ async def test_a_worker_that_drives_runs_looks_for_their_messages_at_least_each_
     assert max(later - earlier for earlier, later in pairwise(pauses)) <= BUSY_MOST_S + 2 * TICK_S
 
 
+@pytest.mark.sqlite("its connection tells of each query")
 async def test_a_look_of_an_idle_worker_is_three_queries_so_it_makes_no_more_than_thirty_a_minute(stage: Stage) -> None:
     asked: list[str] = []
 

@@ -90,6 +90,7 @@ async def test_a_value_that_looks_like_a_reference_is_not_taken_for_one(stage: S
         assert await handle.result(timeout="10s") == {"$ref": "0" * 64}
 
 
+@pytest.mark.sqlite("it changes the file behind its back")
 async def test_a_changed_chunk_is_noticed_and_stops_the_run(stage: Stage) -> None:
     """Requirement 48."""
     async with stage.app(flow) as app:

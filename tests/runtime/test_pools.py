@@ -106,8 +106,9 @@ async def test_three_days_down_cost_nothing_and_begin_a_new_day(stage: Stage, sh
         before = await app.inspect.detail(handle.id)
         assert await stands(app) == {"total ever": ("1", "0"), "total day": ("1", "0")}
     stage.clock.advance("72h")
-    async with stage.app(flow, still=True) as app:
+    async with stage.app(flow, still=True).client() as app:
         assert await stands(app) == {"total ever": ("1", "0"), "total day": ("0", "0")}
+    async with stage.app(flow, still=True) as app:
         assert (await app.inspect.detail(handle.id)).spent == before.spent == {"usd": "1"}
         assert await app.handle(handle.id, flow).result(timeout="10s") == "b sold"
         assert await stands(app) == {"total ever": ("2", "0"), "total day": ("1", "0")}

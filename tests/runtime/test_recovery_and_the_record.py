@@ -162,6 +162,7 @@ async def flip(stage: Stage, run_id: str, kind: bytes) -> None:
     await asyncio.sleep(0)
 
 
+@pytest.mark.sqlite("it changes the file behind its back")
 async def test_a_damaged_record_is_never_acted_upon_and_leaves_others_alone(stage: Stage) -> None:
     """Requirement 4. Requirement 15. Requirement 48. It is blocked where a person sees it, and nothing is sent."""
     flow = versioned("1")

@@ -198,6 +198,7 @@ async def taken_in(app: mp.App, run_id: str, folder: Path) -> mp.App:
     return other
 
 
+@pytest.mark.sqlite("its copy is a copy of a file")
 async def test_an_older_copy_in_which_nothing_was_revoked_is_refused_with_a_seal(
     stage: Stage, outside: Outside, tmp_path: Path
 ) -> None:

@@ -11,9 +11,7 @@ async def test_the_fingerprint_is_durable_when_an_async_tool_gets_its_secret(sta
     @mp.tool(effect="keyed", key_ttl="1h")
     async def charge(call: mp.Call) -> str:
         call.secret("stripe")
-        seen.extend(
-            count for (count,) in stage.rows("SELECT count(*) FROM mp_journal WHERE instr(body, 'credential_used')")
-        )
+        seen.append(sum(b"credential_used" in body for (body,) in stage.rows("SELECT body FROM mp_journal")))
         return "charged"
 
     @mp.workflow(version="1", name="charging", tools=[charge])

@@ -1,9 +1,9 @@
 """A worker drives as many runs at once as it was told, and no more."""
 
 import asyncio
-import socket
 
 import milepost as mp
+from milepost.runtime import locks
 from tests.runtime.stage import Stage, status_of
 
 RUNS = 6
@@ -61,7 +61,8 @@ async def test_what_a_dead_worker_left_is_taken_over_no_faster_than_there_is_roo
     room = Room()
     flow = room.flow()
     runs = await started(stage, flow)
-    dead = f"{socket.gethostname()}-1-dead"  # it has no lock file, so it is proven dead
+    async with stage.app(flow).client() as app:
+        dead = f"{locks.machine(app._need_engine().store)}-1-dead"  # it has no lock file, so it is proven dead
     stage.write(
         "INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES (?, ?, 1, 0, ?)", dead, dead, 2**50
     )

@@ -17,6 +17,8 @@ NOT_METHODS = {
     # where a program has something else: `start`, `run`, `inspect`, `plan`, a worker of its own
     "init", "worker", "runs", "show", "journal", "effects", "approvals", "diff", "tools", "verify", "doctor", "policy",
     "keys", "demo", "stop",
+    # what is done to a database, and how its fleet stands: for who runs them
+    "db", "queues", "schedules",
 }  # fmt: skip
 NAMED = {"budget": "set_budget", "seal": "make_seal", "import": "take_in"}
 

@@ -43,6 +43,11 @@ async def test_code_that_neither_calls_nor_returns_is_told_of_once_and_left_alon
         handle = await app.start(broods, "a")
         await held(stage, 1)
         engine = app._need_engine()
+
+        async def is_loaded() -> bool:
+            return bool(engine.sessions)
+
+        await until(is_loaded)
         dog = Watchdog(engine, 60_000)
         await dog.look()
         assert dog.still == []

@@ -69,6 +69,7 @@ async def test_many_runs_share_their_commits(stage: Stage) -> None:
         assert app._need_engine().writer.commits - before < 40 * 4
 
 
+@pytest.mark.sqlite("its own connection is made to fail")
 async def test_a_failed_commit_stops_everything_and_a_new_process_reads_back(stage: Stage) -> None:
     """Requirement 18. Nobody knows what was written, so nothing more is sent from here."""
     outside = Outside()

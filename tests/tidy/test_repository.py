@@ -20,6 +20,9 @@ CLAIMED = {
     32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60,
     61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 83, 85, 86, 87,
 }  # fmt: skip
+# What a fleet changes: these are proved on PostgreSQL as well.
+CLAIMED_ON_POSTGRES = {13, 18, 33, 36, 50, 51, 69}
+ON_POSTGRES = ("tests/crash_on_postgres", "tests/runtime_on_postgres", "tests/stores/postgres")
 PROOF = re.compile(r"\bRequirement (\d+)\.")
 RANGE = re.compile(r"\bRequirements? \d+\s*(-|–|to)\s*\d+")  # noqa: RUF001
 NUMBERED = re.compile(r"^(\d+)(?:–(\d+))?\. |(?<=\. )(\d+)\. ", re.MULTILINE)  # noqa: RUF001
@@ -42,6 +45,19 @@ def docstrings_of_tests() -> list[tuple[str, str]]:
         for node in ast.walk(tree(name))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     ]
+
+
+def imported_tests(*folders: str) -> set[str]:
+    """Name the tests that modules of these folders take over from others, as `docstrings_of_tests` names them."""
+    taken = [
+        (f"{node.module.replace('.', '/')}.py", alias.name)
+        for name in python_files(*folders)
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("tests.")
+        for alias in node.names
+    ]
+    return {where for where, _ in docstrings_of_tests() for module, name in taken
+            if where == f"{module}:{name}" or (name == "*" and where.startswith(f"{module}:"))}  # fmt: skip
 
 
 def broken_links(name: str) -> list[Place]:
@@ -70,6 +86,14 @@ def test_every_claimed_requirement_is_named_by_a_test() -> None:
     proved = {int(number) for _, docstring in docstrings_of_tests() for number in PROOF.findall(docstring)}
 
     assert sorted(CLAIMED - proved) == []
+
+
+def test_what_a_fleet_changes_is_proved_on_postgresql_as_well() -> None:
+    taken = imported_tests(*ON_POSTGRES)
+    there = [docstring for where, docstring in docstrings_of_tests() if where in taken or where.startswith(ON_POSTGRES)]
+    proved = {int(number) for docstring in there for number in PROOF.findall(docstring)}
+
+    assert sorted(CLAIMED_ON_POSTGRES - proved) == []
 
 
 def test_a_proof_names_requirements_that_exist_one_by_one() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 50
 Write = Callable[[Any], Awaitable[Any]]
+EVERY = 2**31 - 1  # of them
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ async def prune(
 
     Some runs at a time are one transaction, so that no writer waits for long; each run goes whole or stays whole.
     """
-    found = await store.prunable(before, workflow, -1)
+    found = await store.prunable(before, workflow, EVERY)
     pruned = Pruned([one for one in found if not one.kept], [one for one in found if one.kept])
     if dry:
         return pruned

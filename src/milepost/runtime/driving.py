@@ -5,6 +5,7 @@ drives it, everybody else is told where it stands. Called twice in one process, 
 
   it can move          claimed and driven until it rests; then where it rests
   it rests             where it rests, without a claim and without a line in its record
+  its queue is full    where it stands, not driven: when the limit has room again, if time alone can tell
   it is held           by a living process: its lease's end as the moment to look again
   its holder is gone   taken over
 
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from milepost.errors import EpochLost, MilepostError, UnknownWorkflow
 from milepost.runtime import driver
 from milepost.runtime.worker import Worker, log
 from milepost.stores import marks
+from milepost.stores.fleet import LimitReached
 
 if TYPE_CHECKING:
     from milepost.runtime.engine import Engine
@@ -50,7 +51,8 @@ class Resting:
 
     `due` is when it can move by itself, in milliseconds since 1970, None where only news can move it; `wait_ms` the
     same as a span from now, 0 where it goes on at once. `reason` and `ask` are as `milepost show` has them; `held_by`
-    names the worker that drives it elsewhere. `ended` says that nothing is left to be done.
+    names the worker that drives it elsewhere. `turned_away` says that a limit of its queue is used up: it moves when
+    the limit has room, of which `due` knows what time alone makes. `ended` says that nothing is left to be done.
     """
 
     run: str
@@ -60,6 +62,7 @@ class Resting:
     reason: str | None = None
     ask: str | None = None
     held_by: str | None = None
+    turned_away: bool = False
 
     @property
     def ended(self) -> bool:
@@ -93,18 +96,18 @@ class Driving(Worker):
         written.
         """
         driven = self.tasks.get(run_id) or await self._begin(run_id, segments)
-        if driven is not None:
-            await asyncio.wait([driven])  # which leaves it alone when this call is cancelled
-            if driven.cancelled():
-                raise Draining(self.engine.worker)
-            driven.result()  # raises what it raised
-        return await self._resting(run_id)
+        if driven is None:
+            return await self._resting(run_id)
+        await asyncio.wait([driven])  # which leaves it alone when this call is cancelled
+        if driven.cancelled():
+            raise Draining(self.engine.worker)
+        return await self._resting(run_id, driven.result())  # or raises what it raised
 
     def must_let_go(self) -> bool:
         """Say whether calls of a run that was killed have to end. May be called from any thread."""
         return marks.asked_to_let_go(self.engine.store.local, self.engine.worker)
 
-    async def _begin(self, run_id: str, segments: int | None) -> asyncio.Task[None] | None:
+    async def _begin(self, run_id: str, segments: int | None) -> asyncio.Task[LimitReached | None] | None:
         """Start driving a run that can move, after a moment if that is near."""
         row = await self.engine.store.run(run_id)
         if row.workflow not in self.engine.known:
@@ -137,11 +140,18 @@ class Driving(Worker):
         gone = {holder.id for holder in await self.engine.store.holders() if self.engine.gone(holder)}
         return row.owner in gone, row.owner
 
-    async def _drive(self, run_id: str, owner_was: str | None, segments: int | None) -> None:
-        with suppress(EpochLost):  # somebody else has it, which is what epochs are for
+    async def _drive(self, run_id: str, owner_was: str | None, segments: int | None) -> LimitReached | None:
+        try:
             await driver.advance(self.engine, run_id, owner_was, segments=segments)
+        except EpochLost:
+            pass  # somebody else has it, which is what epochs are for
+        except LimitReached as error:
+            if error.until is not None:
+                self._idling.again(error.until)
+            return error
+        return None
 
-    def _driven(self, run_id: str, task: asyncio.Task[None]) -> None:
+    def _driven(self, run_id: str, task: asyncio.Task[LimitReached | None]) -> None:
         self.tasks.pop(run_id, None)
         self.engine.woken.set()
         error = None if task.cancelled() else task.exception()
@@ -152,17 +162,20 @@ class Driving(Worker):
         told = self.engine.why(error) if isinstance(error, MilepostError) else self.engine.traceback(error)
         log.error("run %s: %s", run_id, told)
 
-    async def _resting(self, run_id: str) -> Resting:
+    async def _resting(self, run_id: str, refused: LimitReached | None = None) -> Resting:
         row = await self.engine.store.run(run_id)
         now = self.engine.clock.now()
         due = row.due
         if row.owner is not None:
             leases = {holder.id: holder.lease_until for holder in await self.engine.store.holders()}
             due = max(leases.get(row.owner, 0), now + AT_ONCE)
+        elif refused is not None:
+            due = refused.until
         elif due is not None and self.engine.halted:
             due = max(due, now + LOOK_AGAIN_MS)
         wait = None if due is None else max(0, due - now)
-        return Resting(run_id, row.status, due, wait, row.reason, row.ask, row.owner)
+        away = refused is not None and row.owner is None
+        return Resting(run_id, row.status, due, wait, row.reason, row.ask, row.owner, away)
 
     # ------------------------------------------------------------ what a worker finds is told, not driven
 

@@ -97,7 +97,7 @@ class Engine:
         self.deadlines = Deadlines()
         self.threads = Threads()
         self.sessions: dict[str, Session] = {}
-        self.worker = ""
+        self.machine = self.worker = ""  # of a client: no worker is near it, and it proves nobody dead
         self.draining = False
         self.family: set[str] | None = None
         self.references = references

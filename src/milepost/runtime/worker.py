@@ -55,7 +55,7 @@ class Worker:
         self.advanced = 0
         self.together = together
         self.poll_s = poll_s
-        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.tasks: dict[str, asyncio.Task[LimitReached | None]] = {}
         self.failed: Exception | None = None
         self._stopping = False
 

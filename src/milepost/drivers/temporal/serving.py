@@ -63,7 +63,9 @@ class Activities:
             raise _told(order.run, error) from None
         finally:
             beating.cancel()
-        return Where(resting.status, resting.reason or "", resting.wait_ms, resting.ended)
+        # For its turn a run waits until it is told of: where a limit has room for one, others would try in vain.
+        wait_ms = None if resting.turned_away else resting.wait_ms
+        return Where(resting.status, resting.reason or "", wait_ms, resting.ended)
 
     @activity.defn(name=CANCEL)
     async def cancel(self, run: str) -> None:

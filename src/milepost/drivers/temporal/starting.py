@@ -63,6 +63,10 @@ async def start(
     budget: Cost | None = None,
     tags: Mapping[str, str] | None = None,
     deadline: Duration | datetime | None = None,
+    queue: str | None = None,
+    priority: int = 0,
+    group: str | None = None,
+    begins: Duration | datetime | None = None,
 ) -> Handle[R]: ...
 @overload
 async def start(
@@ -79,6 +83,10 @@ async def start(
     budget: Cost | None = None,
     tags: Mapping[str, str] | None = None,
     deadline: Duration | datetime | None = None,
+    queue: str | None = None,
+    priority: int = 0,
+    group: str | None = None,
+    begins: Duration | datetime | None = None,
 ) -> Handle[R]: ...
 async def start(
     client: Client,
