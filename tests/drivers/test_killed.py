@@ -150,6 +150,7 @@ def test_a_worker_frozen_past_its_lease_is_taken_over_and_only_gives_evidence_wh
 
     assert floor.result(run) == "bell pressed"  # its evidence, in the inbox, says what a person would have had to say
     assert floor.run(run).epoch > epoch
+    assert floor.closed(run).name == "COMPLETED"  # whichever activity it was that came to the end
     assert len(floor.applied("press")) == 1
     assert floor.judged() == []
 

@@ -11,17 +11,29 @@ import contextlib
 import signal
 import threading
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from milepost.core.duration import parse_ms
 from milepost.drivers.temporal.clock import ServerClock
-from milepost.drivers.temporal.messages import ADVANCE, CANCEL, TASK_QUEUE, UNKNOWN_RUN, Advance, Pace, Where
+from milepost.drivers.temporal.messages import (
+    ADVANCE,
+    CANCEL,
+    TASK_QUEUE,
+    UNKNOWN_RUN,
+    WAKE,
+    Advance,
+    Pace,
+    Wake,
+    Where,
+)
+from milepost.drivers.temporal.starting import workflow_id
 from milepost.drivers.temporal.waking import Notifier
 from milepost.drivers.temporal.watchdog import Watchdog
 from milepost.drivers.temporal.workflow import DriveRun
@@ -46,9 +58,10 @@ WHY = "cancelled through Temporal"
 class Activities:
     """What Temporal asks of a worker."""
 
-    def __init__(self, app: App, driving: Driving) -> None:
+    def __init__(self, app: App, driving: Driving, client: Client) -> None:
         self._app = app
         self._driving = driving
+        self._client = client
 
     @activity.defn(name=ADVANCE)
     async def advance(self, order: Advance) -> Where:
@@ -63,9 +76,16 @@ class Activities:
             raise _told(order.run, error) from None
         finally:
             beating.cancel()
+        if resting.ended and _may_be_given_up():
+            await self._end_was_seen(order.run)
         # For its turn a run waits until it is told of: where a limit has room for one, others would try in vain.
         wait_ms = None if resting.turned_away else resting.wait_ms
         return Where(resting.status, resting.reason or "", wait_ms, resting.ended)
+
+    async def _end_was_seen(self, run: str) -> None:
+        """Have the workflow look once more, should nobody hear the answer of this activity. One that is gone knows."""
+        with contextlib.suppress(RPCError):
+            await self._client.get_workflow_handle(workflow_id(run)).signal(WAKE, Wake())
 
     @activity.defn(name=CANCEL)
     async def cancel(self, run: str) -> None:
@@ -76,6 +96,16 @@ class Activities:
             return
         except Exception as error:  # noqa: BLE001  the same
             raise _told(run, error) from None
+
+
+def _may_be_given_up() -> bool:
+    """Say whether Temporal may have given up this activity: its worker may have stood still before it got to it.
+
+    A run that ends is never due again, so its workflow would hear of the end only when it looks by itself.
+    """
+    info = activity.info()
+    beat = info.heartbeat_timeout
+    return beat is not None and datetime.now(UTC) - info.started_time > beat
 
 
 async def _beat() -> None:
@@ -116,7 +146,7 @@ async def driving(
         notifier.found, looked=notifier.looked, grace=grace, beat=None if watchdog is None else watchdog.beat
     ) as driven:
         notifier.open(driven.engine.store, driven.engine.woken.set)
-        activities = Activities(app, driven)
+        activities = Activities(app, driven, client)
         worker = Worker(
             client,
             task_queue=task_queue,
