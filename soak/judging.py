@@ -25,8 +25,8 @@ ENOUGH = 100  # runs
 HOT_KB = 4_096  # a table that holds what is live alone stays so small, whatever went through it
 NARROW_KB = 2.0  # and one with a narrow row for each run stays below this for each
 LEASE_S = 12.0
-LONG_S = 60.0  # a life in which a trend shows
-WARM_S = 15.0
+LONG_S = 90.0  # a life in which a trend shows
+WARM_S = 30.0
 GROWTH, GROWTH_KB = 1.15, 8_192
 LEFT_OVER = {
     "runs that a worker holds": "held_runs",
