@@ -57,7 +57,7 @@ evaluate: $(EVALUATION)  ## AgentDojo's 97 user tasks: banking killed once each,
 faults: $(TESTABLE) strace servers  ## each fault of docs/FAULTS.md for real: verdicts, tries, kill points (ten minutes; ARGS='--budget 60' for less)
 	@$(BIN)/python -m faults $(ARGS)
 
-soak: $(TESTABLE)  ## a fleet on PostgreSQL, killed, restarted and deployed anew for ten minutes (ARGS='--minutes 1' for less)
+soak: $(TESTABLE) servers  ## a fleet on PostgreSQL, killed, restarted and deployed anew for ten minutes (ARGS='--minutes 1' for less)
 	@$(BIN)/python -m soak $(ARGS)
 
 mutants: $(MUTATION)  ## mutation testing of the core, the append and the send path (hours; ARGS='core/outcome.py' for one file)

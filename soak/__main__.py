@@ -5,6 +5,7 @@ The code is 0 if all held that must hold, else 1, and each violation is printed 
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -82,4 +83,5 @@ def write(page: Path, report: Report) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
     sys.exit(main())

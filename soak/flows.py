@@ -12,7 +12,6 @@ from soak.scene import DESK, NEW, OLD, SLOW
 from soak.tools import Tools
 
 CHILDREN = 12
-ENDED = (mp.RunFailed, mp.RunCancelled, mp.RunKilled)
 
 
 class Flows:
@@ -122,7 +121,7 @@ class Flows:
                 started = await run.start(child, f"{name}-{number}")
                 try:
                     return await started.result()
-                except ENDED as error:
+                except mp.StepFailed as error:
                     return error.code
 
             return await run.map(one, range(CHILDREN), limit=50)

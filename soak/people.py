@@ -209,7 +209,7 @@ class People:
 
     async def _trouble(self) -> None:
         """Cancel or kill a run now and then."""
-        if self.chance.random() > 0.15:
+        if self.chance.random() > 0.5:
             return
         status = self.chance.choice(["running", "parked", "ready"])
         rows = [row for row in await self.store.runs(Query(status=status, limit=100)) if row.workflow != "tick"]
