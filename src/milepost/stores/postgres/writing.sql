@@ -199,6 +199,10 @@ WHERE run = $5;
 -- name: drop_unbegun
 DELETE FROM mp_effects WHERE run = $1 AND outcome IN ('not_started', 'failed') AND person IS NULL;
 
+-- Nobody can answer any more what a run that was killed had asked for.
+-- name: void_approvals
+UPDATE mp_approvals SET verdict = 'void' WHERE run = $1 AND verdict IN ('asked', 'approved');
+
 -- name: lose_effects
 UPDATE mp_effects SET outcome = 'unknown', why = $1 WHERE run = $2 AND outcome = 'started';
 

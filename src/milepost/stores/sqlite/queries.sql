@@ -296,6 +296,10 @@ WHERE (?1 IS NULL OR e.run = ?1) ORDER BY e.run, e.started_at LIMIT 1000;
 -- name: drop_unbegun
 DELETE FROM mp_effects WHERE run = ? AND outcome IN ('not_started', 'failed') AND person IS NULL;
 
+-- Nobody can answer any more what a run that was killed had asked for.
+-- name: void_approvals
+UPDATE mp_approvals SET verdict = 'void' WHERE run = ? AND verdict IN ('asked', 'approved');
+
 -- name: lose_effects
 UPDATE mp_effects SET outcome = 'unknown', why = ? WHERE run = ? AND outcome = 'started';
 
