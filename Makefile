@@ -17,9 +17,9 @@ PIP_INSTALL := -m pip --disable-pip-version-check --no-input install --quiet
 LOCKED := $(PIP_INSTALL) --no-deps --require-hashes --only-binary :all: -r
 EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
-CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation)
+CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation soak)
 
-.PHONY: help demo test coverage lint format bench duplicates evaluate faults mutants lock clean strace servers
+.PHONY: help demo test coverage lint format bench duplicates evaluate faults soak mutants lock clean strace servers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -56,6 +56,9 @@ evaluate: $(EVALUATION)  ## AgentDojo's 97 user tasks: banking killed once each,
 
 faults: $(TESTABLE) strace servers  ## each fault of docs/FAULTS.md for real: verdicts, tries, kill points (ten minutes; ARGS='--budget 60' for less)
 	@$(BIN)/python -m faults $(ARGS)
+
+soak: $(TESTABLE) servers  ## a fleet on PostgreSQL, killed, restarted and deployed anew for ten minutes (ARGS='--minutes 1' for less)
+	@$(BIN)/python -m soak $(ARGS)
 
 mutants: $(MUTATION)  ## mutation testing of the core, the append and the send path (hours; ARGS='core/outcome.py' for one file)
 	@nice -n 10 .venv-mutation/bin/python -m mutation $(ARGS)

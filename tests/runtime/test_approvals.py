@@ -360,3 +360,18 @@ async def test_two_workers_and_many_answers_at_once_let_it_happen_once(stage: St
         assert set(await refusals(app, handle.id)) == {"replayed"}
         assert (await names(app, handle.id)).count("approval_answered") == 1
     assert outside.sent == ["ann"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "kill"])
+async def test_what_a_stopped_run_had_asked_for_is_not_asked_any_more(stage: Stage, outside: Outside, how: str) -> None:
+    flow = one_call(mailing(outside, approval=True))
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, "bob")
+        row = await asked(app)
+
+        await (app.cancel if how == "cancel" else app.kill)(handle.id, why="no need", by="ann")
+
+        await until(lambda: app.inspect.approvals("void"))
+        assert await app.inspect.approvals("asked") == []
+        with pytest.raises(mp.MilepostError):
+            await app.approve(row.id, by="ann")

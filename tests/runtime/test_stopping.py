@@ -74,6 +74,25 @@ async def test_a_parked_run_is_cancelled_at_once(stage: Stage) -> None:
             await app.cancel(handle.id, why="again")
 
 
+@pytest.mark.parametrize("how", ["cancel", "kill"])
+async def test_what_a_stopped_run_had_planned_is_not_listed_as_open_any_more(
+    stage: Stage, outside: Outside, how: str
+) -> None:
+    flow = two_calls(outside)
+    async with stage.app(flow) as app:
+        await app.freeze("tool:slow", by="ann", why="a test")
+        handle = await app.start(flow)
+        await parked(handle, "switch")
+        store = app.inspect._store
+        assert [effect.outcome for effect in await store.effects(handle.id)] == ["not_started"]
+
+        await (app.cancel if how == "cancel" else app.kill)(handle.id, why="no need", by="ann")
+        await status_of(handle, "cancelled", "killed")
+
+        assert await store.effects(handle.id) == []
+        assert outside.sent == []
+
+
 async def test_a_run_with_an_unknown_effect_is_cancelled_only_when_it_is_settled(stage: Stage) -> None:
     """Requirement 39. Uncertain effects stay visible until somebody settles them."""
     sent = []

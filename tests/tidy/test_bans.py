@@ -200,7 +200,7 @@ def test_every_test_name_is_a_sentence() -> None:
 def test_modules_are_named_by_what_they_are() -> None:
     found = [
         Place(name, 1, "the name says nothing")
-        for name in python_files("src", "tests", "benchmarks", "evaluation", "faults", "mutation", "examples")
+        for name in python_files("src", "tests", "benchmarks", "evaluation", "faults", "mutation", "soak", "examples")
         if VAGUE_NAMES & set(Path(name).with_suffix("").parts)
     ]
 

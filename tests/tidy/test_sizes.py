@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.tidy.repository import files, python_files, text, tree
 
-FOLDERS = ("src", "tests", "benchmarks", "evaluation", "faults", "mutation", "examples")
+FOLDERS = ("src", "tests", "benchmarks", "evaluation", "faults", "mutation", "soak", "examples")
 FILE_LINES = 500
 FUNCTION_LINES = 60
 

@@ -137,10 +137,20 @@ def _row(effect: Effect) -> EffectRow:
 # What ends a visit or a run, or begins the visit anew: what failed before it is not tried again under the same key.
 LEAVING = frozenset({e.Checkpointed, e.RewindAsked, e.RunDone, e.RunStopped, e.SegmentFailed, e.Retried})
 
+UNBEGUN = frozenset({"not_started", "failed"})
+
 
 def left(state: RunState, entry: e.Entry) -> list[EffectRow]:
-    """Return the rows that go when an entry leaves a segment half-way: what it planned is not begun any more."""
-    return [EffectRow(effect.step, None) for effect in state.effects()] if type(entry) is e.RewindAsked else []
+    """Return the rows that go when an entry ends a visit: what is not begun, or failed, is not begun there any more.
+
+    What is in flight or unknown stays until it is settled, and what is contradicted until a person has looked into it.
+    """
+    everything = type(entry) is e.RewindAsked
+    return [
+        EffectRow(effect.step, None)
+        for effect in state.effects()
+        if everything or (effect.outcome in UNBEGUN and not effect.final and not effect.doubt.person)
+    ]
 
 
 ROWS: dict[type[e.Entry], Callable[[Effect], EffectRow]] = dict.fromkeys(

@@ -418,6 +418,8 @@ class Batch:
             self.sql.do("lose_effects", "killed while in flight", run)
             self.sql.do("waits_no_more", run)
             freed = self.sql.run("release_failed", run)
+            self.sql.do("drop_unbegun", run)
+            self.sql.do("void_approvals", run)
             self.stops.settled([(kill.at, OnceSettled(*cast("tuple[str, str, str]", one), None)) for one in freed])
             self.pools.killed(cast("int", run))
             due = kill.at if any(rules.settles_later(str(row[5])) for row in effects) else None

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from milepost.core.queues import Serving
+from milepost.definitions.queues import limit
 from milepost.errors import EpochLost, StoreFailed
+from milepost.stores.fleet import Enlist, WorkerRow
 from milepost.stores.postgres.connection import SQL
 from milepost.stores.postgres.store import PostgresStore
 from milepost.testing.store_conformance.subject import Subject, append, claim
@@ -139,3 +142,45 @@ def test_a_store_says_who_is_stopped_for_a_while_after_its_server_is_gone(own_po
 
     assert store.switches_now() == []
     store.close()
+
+
+@pytest.mark.parametrize("end", ["stop_immediately", "kill"])
+def test_whoever_asks_what_is_due_while_the_server_is_away_waits_for_it(own_postgres: OwnPostgres, end: str) -> None:
+    """Requirement 50. The limits make it a look within a transaction; both readers must get over the restart."""
+    server = own_postgres(18)
+    serving = Serving(None, (limit("mail", "queue", 1, None, None, while_waiting=False),))
+
+    async def scene() -> None:
+        place = PostgresPlace(server.url(server.create_database()))
+        subject = Subject(place, await place.open())
+        await subject.create("a1")
+        await asyncio.gather(*(subject.store.due(1_000, ["w"], 10, serving) for _ in range(4)))
+
+        getattr(server, end)()
+        looks = [asyncio.ensure_future(subject.store.due(1_000, ["w"], 10, serving)) for _ in range(4)]
+        await asyncio.wait(looks, timeout=0.5)
+        await asyncio.to_thread(server.start)
+
+        assert [await look for look in looks]
+        subject.close()
+
+    asyncio.run(scene())
+
+
+def test_a_worker_that_wrote_nothing_since_the_server_was_restarted_leaves_in_good_order(
+    own_postgres: OwnPostgres,
+) -> None:
+    server = own_postgres(18)
+
+    async def scene() -> None:
+        place = PostgresPlace(server.url(server.create_database()))
+        subject = Subject(place, await place.open())
+        await subject.write(Enlist(WorkerRow("w1", "host", 1, 10, 20)))
+
+        server.restart()
+        subject.store.end_worker("w1", 15)
+
+        assert [worker.ended_at for worker in await subject.store.workers()] == [15]
+        subject.close()
+
+    asyncio.run(scene())

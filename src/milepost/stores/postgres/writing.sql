@@ -195,6 +195,14 @@ UPDATE mp_runs SET status = $1, reason = NULL, until = NULL, ask = NULL, why = $
         ELSE $3::bigint END
 WHERE run = $5;
 
+-- What a run that was killed has not begun, or what failed in it, is not begun any more.
+-- name: drop_unbegun
+DELETE FROM mp_effects WHERE run = $1 AND outcome IN ('not_started', 'failed') AND person IS NULL;
+
+-- Nobody can answer any more what a run that was killed had asked for.
+-- name: void_approvals
+UPDATE mp_approvals SET verdict = 'void' WHERE run = $1 AND verdict IN ('asked', 'approved');
+
 -- name: lose_effects
 UPDATE mp_effects SET outcome = 'unknown', why = $1 WHERE run = $2 AND outcome = 'started';
 

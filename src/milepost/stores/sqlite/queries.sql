@@ -292,6 +292,14 @@ SELECT r.id, e.step, e.path, e.tool, e.effect, e.outcome, e.attempt, e.started_a
 FROM mp_effects e JOIN mp_runs r USING (run)
 WHERE (?1 IS NULL OR e.run = ?1) ORDER BY e.run, e.started_at LIMIT 1000;
 
+-- What a run that was killed has not begun, or what failed in it, is not begun any more.
+-- name: drop_unbegun
+DELETE FROM mp_effects WHERE run = ? AND outcome IN ('not_started', 'failed') AND person IS NULL;
+
+-- Nobody can answer any more what a run that was killed had asked for.
+-- name: void_approvals
+UPDATE mp_approvals SET verdict = 'void' WHERE run = ? AND verdict IN ('asked', 'approved');
+
 -- name: lose_effects
 UPDATE mp_effects SET outcome = 'unknown', why = ? WHERE run = ? AND outcome = 'started';
 

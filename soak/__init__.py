@@ -1,0 +1,1 @@
+"""A fleet under load on PostgreSQL, with everything done to it that is done to fleets: `python -m soak`."""
