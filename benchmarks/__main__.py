@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import authority, checkpoint, growth, memory, peers, recovery, startup, syscalls, throughput
+from benchmarks import authority, checkpoint, growth, memory, peers, postgres, recovery, startup, syscalls, throughput
 from benchmarks.comparing import Bench, Row
 from benchmarks.table import conditions, render, summary
 
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "memory": memory.rows,
     "startup": startup.rows,
     "peers": peers.rows,
+    "postgres": postgres.rows,
 }
 
 

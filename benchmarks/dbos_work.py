@@ -1,4 +1,4 @@
-"""The measured work on DBOS over SQLite: workflows whose steps do nothing, and a conversation. Prints what it took."""
+"""The measured work on DBOS: workflows whose steps do nothing, and a conversation. Prints what it took."""
 
 import argparse
 import json
@@ -75,17 +75,18 @@ def _stored(file: Path) -> int:
 
 
 def main() -> None:
-    """Run one shape of the work in an empty folder."""
+    """Run one shape of the work in an empty folder or database."""
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("rate", "growth"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("where", help="an empty folder, for SQLite, or the URL of an empty PostgreSQL database")
     parser.add_argument("runs", type=int)
     parser.add_argument("each", type=int)
     chosen = parser.parse_args()
-    file = chosen.folder / "dbos.sqlite"
+    on_a_server = "://" in chosen.where
+    file = Path(chosen.where) / "dbos.sqlite"
     config: DBOSConfig = {
         "name": "bench",
-        "system_database_url": f"sqlite:///{file}",
+        "system_database_url": chosen.where if on_a_server else f"sqlite:///{file}",
         "log_level": "ERROR",
     }
     DBOS(config=config)

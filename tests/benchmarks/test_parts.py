@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import authority, checkpoint, growth, memory, peers, recovery, startup, syscalls, throughput
+from benchmarks import authority, checkpoint, growth, memory, peers, postgres, recovery, startup, syscalls, throughput
 from benchmarks.__main__ import PARTS, main
 from benchmarks.baseline import EXTENDED, commits
 from benchmarks.comparing import Bench, Row
@@ -102,6 +102,24 @@ def test_runs_are_parked_and_looked_at_from_another_process(small: Bench) -> Non
 
     assert parked.work == "resident memory added by parking 20 runs"
     assert opened.verdict == "met", opened.figure
+
+
+def test_the_fleet_is_measured_on_one_durable_server(small: Bench) -> None:
+    rows = list(postgres.rows(small))
+
+    work = [row.work for row in rows]
+    assert work[0] == "PostgreSQL: one run in sequence", rows[0].figure
+    assert work[3] == "PostgreSQL: 100 runs"
+    assert [one.split("by ")[1] for one in work[6:9]] == ["1 worker", "2 workers", "4 workers"]
+    assert [rows[at].figure.split()[0] for at in (1, 2, 4, 5)] == ["not"] * 4  # those are in another environment
+    assert float(rows[9].figure.split()[0]) > 0
+    assert [one.split(" among ")[0] for one in work[11:]] == [
+        "PostgreSQL: what is due",
+        "PostgreSQL: a claim",
+        "PostgreSQL: the list of runs",
+        "PostgreSQL: the list of parked runs of a workflow",
+    ]
+    assert all(row.target is not None for row in rows[10:])
 
 
 def test_import_and_help_are_timed(small: Bench) -> None:

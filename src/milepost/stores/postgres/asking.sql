@@ -3,12 +3,66 @@
 -- name: now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
+-- name: renewed
+UPDATE mp_workers SET lease_until = greatest(lease_until, $1::bigint) WHERE id = $2 AND ended_at IS NULL
+RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
 -- name: backend
 SELECT pg_backend_pid();
 
 -- The braces are filled with an array of numbers.
 -- name: lock_heads
 SELECT run, epoch FROM mp_heads WHERE run = ANY ({}) ORDER BY run FOR NO KEY UPDATE;
+
+-- name: begin
+BEGIN;
+
+-- name: COMMIT
+COMMIT;
+
+-- name: mark
+SAVEPOINT part;
+
+-- name: undo
+ROLLBACK TO SAVEPOINT part;
+
+-- name: keep
+RELEASE SAVEPOINT part;
+
+-- name: gate_together
+SELECT pg_advisory_xact_lock_shared($1::bigint)::text;
+
+-- name: gate_alone
+SELECT pg_advisory_xact_lock($1::bigint)::text;
+
+-- name: lock_all_heads
+SELECT run, epoch FROM mp_heads
+WHERE run = ANY ($1::bigint[] || ARRAY(SELECT run FROM mp_runs WHERE id = ANY ($2::text[])))
+ORDER BY run FOR NO KEY UPDATE;
+
+-- Of two batches that charge the same pools, one waits for the other and none for ever. Only where there is a ceiling:
+-- one is set and lifted by who holds the gate alone.
+-- name: lock_pools
+SELECT pg_advisory_xact_lock(1819436912, h)::text
+FROM (SELECT DISTINCT hashtext(pool) AS h FROM mp_ceilings WHERE pool = ANY ($1::text[]) ORDER BY 1) AS pools;
+
+-- What the operations of a batch are going to ask, each for itself.
+-- name: foresee_runs
+SELECT r.id, r.run, r.owner, r.status, h.epoch, h.row, h.seq, h.hash, h.boundary, h.segment
+FROM mp_runs r JOIN mp_heads h USING (run) WHERE r.run = ANY ($1::bigint[]) OR r.id = ANY ($2::text[]);
+
+-- name: foresee_keys
+SELECT u.attached, u.key, r.run, r.id, r.workflow, r.digest
+FROM unnest($1::bigint[], $2::text[]) AS u (attached, key) JOIN mp_runs r ON r.attached = u.attached AND r.key = u.key;
+
+-- name: foresee_pruned
+SELECT 1 FROM mp_tombstones WHERE id = ANY ($1::text[])
+UNION ALL
+SELECT 1 FROM unnest($2::bigint[], $3::text[]) AS u (attached, key) JOIN mp_tombstones t ON t.attached = u.attached AND t.key = u.key
+LIMIT 1;
+
+-- name: foresee_numbers
+SELECT nextval('mp_run_numbers') FROM generate_series(1, $1::bigint);
 
 -- name: runs_named
 ARRAY(SELECT run FROM mp_runs WHERE id IN ({}));
@@ -20,7 +74,28 @@ SELECT pg_advisory_xact_lock({})::text;
 SELECT pg_advisory_xact_lock_shared({})::text;
 
 -- name: batch
-SELECT pg_current_xact_id()::text, nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+SELECT pg_current_xact_id()::text, nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+    nextval('mp_batches') << 16;
+
+-- The same for appends that are sent along, with COMMIT behind them: it fails unless all heads have the epochs that they
+-- were written for, and nothing at all is stopped.
+-- name: guard
+SELECT nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 1 / (CASE WHEN
+    (SELECT count(*) FROM (
+        SELECT 1 FROM mp_heads h JOIN unnest($1::bigint[], $2::bigint[]) AS u (run, epoch) ON h.run = u.run AND h.epoch = u.epoch
+        ORDER BY h.run FOR NO KEY UPDATE OF h
+    ) AS locked) = cardinality($1)
+    AND NOT EXISTS (SELECT 1 FROM mp_switches) AND NOT EXISTS (SELECT 1 FROM mp_breakers) THEN 1 ELSE 0 END);
+
+-- name: server_process
+SELECT pid::bigint, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid();
+
+-- name: end_process
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1::bigint AND backend_start::text = $2::text;
+
+-- name: process_is_there
+SELECT count(*) FROM pg_stat_activity WHERE pid = $1::bigint AND backend_start::text = $2::text;
+
 
 -- What is left of a connection whose end the server has not noticed: it would hold its locks until it does.
 -- name: end_of
@@ -39,3 +114,9 @@ WHERE tgname LIKE 'mp\_%\_no\_%' AND tgenabled <> 'A' AND tgname NOT LIKE '%no_p
 
 -- name: connections
 SELECT count(*), current_setting('max_connections')::bigint FROM pg_stat_activity;
+
+-- name: listen
+LISTEN milepost;
+
+-- name: tell
+SELECT pg_notify('milepost', $1::text)::text;

@@ -58,6 +58,8 @@ LIMITS = (
     "SET LOCAL idle_in_transaction_session_timeout = '20s'; "
     f"SET LOCAL milepost.knows = '{len(MIGRATIONS)}'"
 )
+# Where no pooler stands between, once for the session.
+SESSION = LIMITS.replace("LOCAL ", "") + "; SET synchronous_commit = on"
 PREPARE_AFTER = 1
 
 

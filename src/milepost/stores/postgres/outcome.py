@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
+from psycopg.pq import ExecStatus
 
 from milepost.errors import NotPermitted, StoreBusy, StoreFailed, StoreUnreachable
 from milepost.stores.api import Append
-from milepost.stores.postgres.connection import SQL, connect, named, named_errors, settle
-from milepost.stores.postgres.locking import begin
+from milepost.stores.postgres.batching import WireStatements
+from milepost.stores.postgres.connection import GATE, SESSION, SQL, connect, named, named_errors, settle
+from milepost.stores.postgres.locking import Begun, begin, begin_on, charged
 from milepost.stores.postgres.server_clock import ServerClock, since_boot
 from milepost.stores.postgres.statements import PostgresStatements
+from milepost.stores.postgres.wire import Wire
 from milepost.stores.postgres.writing import NeedsAll, PostgresBatch, holds_all, touched
 from milepost.stores.statements import Recount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from milepost.stores.api import Operation
     from milepost.stores.encryption import Cipher
     from milepost.stores.postgres.connection import Address, Connection
 
 RETRIES = 3
+FRESH_S = 1.0
+# An append with any of these looks at more than its own head and what is stopped, or is answered by the database.
+ASK_FIRST = (
+    "work",
+    "holds",
+    "lifts",
+    "waits",
+    "once",
+    "once_settled",
+    "reserve",
+    "spent",
+    "overspent",
+    "probe",
+    "posts",
+)
 LOCKED = "55P03"
 IN_THE_WAY = {"40001", "40P01", "55P03", "23505"}  # others were: with the gate held alone there are none
 
@@ -37,7 +56,8 @@ Written = tuple[PostgresBatch, list[Any]]
 class CutOff(Exception):
     """The connection broke: `written` is what a COMMIT that was sent would have kept, None where none was.
 
-    `xid` is the number of the transaction, empty where not even that has come back, and `batch` that of the batch.
+    `xid` is the number of the transaction, empty where not even that has come back, and `batch` that of the batch. Of
+    one that was sent as a whole, `process` is the server's process that had it: its number, and when it began.
     """
 
     def __init__(self) -> None:
@@ -45,6 +65,30 @@ class CutOff(Exception):
         self.xid = ""
         self.batch = 0
         self.written: Written | None = None
+        self.process: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What the last batch brought for the next: a row, and that nothing was stopped. It is not kept for long.
+
+    Rows of one run must rise: this one was taken after the run was claimed, since each batch brings a new one.
+    """
+
+    row: int
+    at: float
+
+    @classmethod
+    def after(cls, row: int, stops: list[Any] | None) -> Ahead | None:
+        """Return what a batch brought, None where anything is stopped."""
+        return cls(row, time.monotonic()) if stops == [] else None
+
+    def serves(self, operations: Sequence[Operation]) -> bool:
+        """Say whether these are appends about which nothing else has to be asked."""
+        fresh = time.monotonic() - self.at < FRESH_S
+        return fresh and all(
+            type(one) is Append and not any(map(one.__getattribute__, ASK_FIRST)) for one in operations
+        )
 
 
 class Line:
@@ -55,12 +99,15 @@ class Line:
     ) -> None:
         self._where = where
         self._connection = connection
+        self._wire = _wire_of(connection)
+        self._ahead: Ahead | None = None
         self._id = store_id
         self._cipher = cipher
         self._patience_s = patience_s
         self.clock = ServerClock()
         asked_at = since_boot()
         self.clock.heard(self._asked("now"), asked_at)
+        self._process = self._process_of_server()
         self._line = secrets.token_hex(8)
         self._batch = 0  # its row is there from the first batch on
         self.stops: list[Any] | None = None  # what stood at the last batch, as rows; None where it changed that itself
@@ -87,7 +134,7 @@ class Line:
             return [answer for one in operations for answer in self.write([one])]
         for moved in batch.moved.values():
             moved.head.row, moved.head.seq, moved.head.hash = moved.row, moved.seq, moved.hash
-        self.stops = batch.sql.known.get("stops")
+        self.stops = batch.standing
         return answers
 
     def _written(self, operations: Sequence[Operation]) -> Written:
@@ -95,6 +142,10 @@ class Line:
         until = time.monotonic() + self._patience_s
         while True:
             try:
+                ahead, self._ahead = self._ahead, None
+                if ahead is not None and not tries and shared and not apart and ahead.serves(operations):
+                    with suppress(psycopg.Error, Recount):  # what it took for granted was not so: nothing was written
+                        return self._in_one_trip(cast("Sequence[Append]", operations), ahead)
                 return self._once(operations, shared=shared, apart=apart)
             except Recount:
                 apart = True
@@ -102,7 +153,7 @@ class Line:
                 shared = False
             except CutOff as cut:
                 if cut.written is None:
-                    self._reconnect(until, cut.xid)
+                    self._reconnect(until, cut)
                 elif self._was_committed(cut):
                     return cut.written
             except psycopg.Error as error:
@@ -114,19 +165,96 @@ class Line:
                 if error.sqlstate not in IN_THE_WAY or tries > RETRIES:
                     raise named(self._where.place, error) from error
 
+    def _open_line(self) -> None:
+        if not self._batch:  # alone, so that it can be locked by whoever asks for the first batch
+            self._asked("open_line", self._line)
+
     def _once(self, operations: Sequence[Operation], *, shared: bool, apart: bool) -> Written:
-        connection, cut = self._connection, CutOff()
-        try:
-            if not self._batch:  # alone, so that it can be locked by whoever asks for the first batch
-                self._asked("open_line", self._line)
+        wire = self._wire
+        if wire is None or any(type(one) is Append and one.work is not None for one in operations):
+            return self._by_the_driver(operations, shared=shared, apart=apart)
+        cut = CutOff()
+        with self._undone_unless_kept(wire, cut):
+            self._open_line()
             numbers, ids = touched(operations)
             asked_at = since_boot()
-            begun = begin(connection, numbers, ids, shared=shared, durable=True)
+            wire.open()
+            begun, sql = begin_on(wire, numbers, ids, operations, shared=shared)
+            self.clock.heard(begun.now, asked_at)
+            cut.xid = begun.xid
+            batch = PostgresBatch(sql, None, self._id, self._cipher, shared=shared, begun=begun)
+            written = (batch, _perform(batch, operations, apart=apart))
+            self._commit(wire, sql, cut, written)
+        self._ahead = Ahead.after(begun.ahead, batch.standing)
+        return written
+
+    def _in_one_trip(self, appends: Sequence[Append], ahead: Ahead) -> Written:
+        """Send plain appends with their locks and their COMMIT. Raises psycopg.Error, Recount where they do not fit."""
+        wire, cut = cast("Wire", self._wire), CutOff()
+        epochs = {append.head.run: append.head.epoch for append in appends}
+        begun = Begun("", ahead.row, 0, 0, epochs, {"stops": []})
+        sql = WireStatements(wire, begun.known)
+        with self._undone_unless_kept(wire, cut):
+            asked_at = since_boot()
+            wire.open()
+            wire.send("begin")
+            wire.send("gate_together", (GATE,))
+            guard = wire.send("guard", ([*epochs], [*epochs.values()]))
+            cut.process = self._process
+            batch = PostgresBatch(sql, None, self._id, self._cipher, shared=True, begun=begun)
+            batch.together(appends)
+            written: Written = (batch, [None] * len(appends))
+            self._commit(wire, sql, cut, written)
+            ((row, now, _),) = wire.rows("guard", guard)
+        self.clock.heard(now, asked_at)
+        self._ahead = Ahead.after(row, [])
+        return written
+
+    def _commit(self, wire: Wire, sql: WireStatements, cut: CutOff, written: Written) -> None:
+        self._batch += 1
+        sql.do("note_batch", self._line, self._batch)
+        sql.flush()
+        done = wire.send("COMMIT")
+        cut.batch, cut.written = self._batch, written
+        wire.close()
+        if (said := wire.said(done)) != b"COMMIT":
+            raise StoreFailed(f"the server answered COMMIT with {said.decode()}")
+
+    @contextmanager
+    def _undone_unless_kept(self, wire: Wire, cut: CutOff) -> Iterator[None]:
+        """Roll back where anything is raised. Raises `cut` where the connection broke."""
+        try:
+            yield
+        except psycopg.Error as error:
+            self._leave(wire)
+            if self._connection.closed:
+                raise cut from error
+            raise
+        except BaseException:
+            self._leave(wire)
+            raise
+
+    def _leave(self, wire: Wire) -> None:
+        try:
+            wire.abandon()
+        except psycopg.Error:
+            self._connection.close()
+        else:
+            self._roll_back()
+
+    def _by_the_driver(self, operations: Sequence[Operation], *, shared: bool, apart: bool) -> Written:
+        connection, cut = self._connection, CutOff()
+        try:
+            self._open_line()
+            numbers, ids = touched(operations)
+            asked_at = since_boot()
+            begun = begin(connection, numbers, ids, charged(operations), shared=shared, durable=True)
             self.clock.heard(begun.now, asked_at)
             cut.xid = begun.xid
             with connection.pipeline() as pipeline:
                 sql = PostgresStatements(connection, pipeline, begun.known)
-                batch = PostgresBatch(sql, connection, pipeline, self._id, self._cipher, shared=shared, begun=begun)
+                tools = (connection, pipeline)
+                batch = PostgresBatch(sql, tools, self._id, self._cipher, shared=shared, begun=begun)
                 written = (batch, _perform(batch, operations, apart=apart))
                 self._batch += 1
                 sql.do("note_batch", self._line, self._batch)
@@ -151,9 +279,8 @@ class Line:
             self._asked("end_frozen")
 
     def _roll_back(self) -> None:
-        try:
-            self._connection.rollback()
-        except psycopg.Error:
+        # Not by the driver, which makes the server forget at each rollback what was prepared.
+        if self._connection.closed or self._connection.pgconn.exec_(b"ROLLBACK").status != ExecStatus.COMMAND_OK:
             self._connection.close()  # the server rolls back what its client has left
 
     # ------------------------------------------------------------ apart from batches
@@ -175,13 +302,13 @@ class Line:
             with named_errors(self._where.place):
                 PostgresStatements(self._connection).do(name, *args)
         except StoreUnreachable:  # the server was started again since the last batch
-            self._reconnect(time.monotonic() + self._patience_s, "")
+            self._reconnect(time.monotonic() + self._patience_s, CutOff())
             with named_errors(self._where.place):
                 PostgresStatements(self._connection).do(name, *args)
 
     # ------------------------------------------------------------ a connection that broke
 
-    def _reconnect(self, until: float, xid: str) -> None:
+    def _reconnect(self, until: float, cut: CutOff) -> None:
         """Connect anew, as soon as that can be done, and end what is left of a transaction. Raises StoreBusy."""
         self._connection.close()
         wait = 0.05
@@ -189,8 +316,12 @@ class Line:
             try:
                 self._connection = connect(self._where)
                 settle(self._connection, self._where)
-                if xid:
-                    self._asked("end_of", xid)
+                self._wire = _wire_of(self._connection)
+                self._process = self._process_of_server()
+                if cut.xid:
+                    self._asked("end_of", cut.xid)
+                if cut.process is not None:
+                    self._end_process(cut.process, until)
             except (StoreUnreachable, psycopg.OperationalError) as error:
                 if time.monotonic() + wait > until:
                     raise StoreBusy(self._where.place) from error
@@ -198,6 +329,14 @@ class Line:
                 return
             time.sleep(wait)
             wait = min(1.0, wait * 2)
+
+    def _end_process(self, process: tuple[int, str], until: float) -> None:
+        """End a process of the server, which may still read what it was sent, and wait until it is gone."""
+        self._asked("end_process", *process)
+        while self._asked("process_is_there", *process):
+            if time.monotonic() > until:
+                raise StoreUnreachable(self._where.place, "away", "a process of the server does not end")
+            time.sleep(0.02)
 
     def _was_committed(self, cut: CutOff) -> bool:
         """Say whether a batch was kept. Raises StoreFailed where that cannot be found out.
@@ -207,7 +346,7 @@ class Line:
         until = time.monotonic() + self._patience_s
         try:
             while True:
-                self._reconnect(until, cut.xid)
+                self._reconnect(until, cut)
                 try:
                     return bool(self._asked("latest_batch", self._line) == cut.batch)
                 except psycopg.OperationalError:
@@ -216,11 +355,24 @@ class Line:
         except (StoreBusy, psycopg.Error) as error:
             raise StoreFailed(f"the connection broke inside COMMIT, and the server is away: {error}") from error
 
+    def _process_of_server(self) -> tuple[int, str]:
+        cursor: psycopg.RawCursor[tuple[Any, ...]] = psycopg.RawCursor(self._connection)
+        return cursor.execute(SQL["server_process"], prepare=False).fetchone() or (0, "")
+
     def _asked(self, name: str, *args: Any) -> Any:
         cursor: psycopg.RawCursor[tuple[Any, ...]] = psycopg.RawCursor(self._connection)
         cursor.execute(SQL[name], args, prepare=False)
         row = cursor.fetchone() if cursor.description is not None else None
         return row[0] if row else None
+
+
+def _wire_of(connection: Connection) -> Wire | None:
+    """Return the pipeline of a connection that nobody else will ever have, None where a pooler may hand it on."""
+    if connection.prepare_threshold is None:
+        return None
+    connection.execute(SESSION.encode())
+    connection.prepare_threshold = None
+    return Wire(connection)
 
 
 def _perform(batch: PostgresBatch, operations: Sequence[Operation], *, apart: bool) -> list[Any]:

@@ -37,6 +37,10 @@ KEYS = {
 }
 
 
+# Statements that take arrays although a rule writes one row with each of them: many may become one.
+BULK = {"insert_run", "insert_head", "raise_epoch", "claim_run", "waits_no_more"}
+
+
 class PostgresStatements:
     """Statements through one connection. `Statements` says what each of them does."""
 
@@ -65,6 +69,9 @@ class PostgresStatements:
 
     def do(self, name: str, /, *args: Any) -> None:
         """Send a statement whose answer nobody needs."""
+        if name in BULK:
+            self.many(name, [args])
+            return
         self._changes(name)
         self._send(name, args)
 
@@ -73,7 +80,7 @@ class PostgresStatements:
         if not rows:
             return 0
         self._changes(name)
-        for some in _apart(rows, KEYS[name]) if name in KEYS and len(rows) > 1 else [rows]:
+        for some in apart(rows, KEYS[name]) if name in KEYS and len(rows) > 1 else [rows]:
             self._send(name, [list(column) for column in zip(*some, strict=True)])
         return len(rows)
 
@@ -163,7 +170,7 @@ class NamedStatements(PostgresStatements):
             yield
 
 
-def _apart(rows: Collection[Any], key: slice) -> list[list[Any]]:
+def apart(rows: Collection[Any], key: slice) -> list[list[Any]]:
     """Return the rows in order, in as few groups as it takes that no row of a table is named twice in one."""
     groups: list[list[Any]] = []
     seen: set[Any] = set()

@@ -32,7 +32,7 @@ ON CONFLICT (scope, run) DO UPDATE SET since = excluded.since, spent = excluded.
     otherwise = excluded.otherwise;
 
 -- name: waits_no_more
-DELETE FROM mp_waits WHERE run = $1;
+DELETE FROM mp_waits WHERE run = ANY ($1::bigint[]);
 
 -- name: anybody_waits
 SELECT 1 FROM mp_waits LIMIT 1;

@@ -1,8 +1,9 @@
 """The store of a fleet: one PostgreSQL database, any number of processes.
 
-One connection writes, on a thread of its own, a batch at a time; two read; one renews the lease. So a process holds at
-most four connections, whatever it drives. The event loop never waits for the network, but for `switches_now` where
-nothing was read lately, and for a commit that must be made before its caller goes on.
+One connection writes, on a thread of its own, a batch at a time; two read; one renews the lease; one hears the hints of
+others (`hints`). So a process holds at most five connections, whatever it drives. The event loop never waits for the
+network, but for `switches_now` where nothing was read lately, and for a commit that must be made before its caller goes
+on.
 
 A connection that breaks before COMMIT was sent has written nothing, and the batch is written again. One that breaks
 inside COMMIT leaves it open whether it was: the server is asked what became of the transaction, by its number. Only
@@ -12,9 +13,11 @@ where nobody can say it any more the commit is unknown, and this process stops.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from milepost.core.queues import EVERYTHING, Serving
@@ -37,6 +40,7 @@ from milepost.stores.encryption import reveal
 from milepost.stores.places import local_of
 from milepost.stores.postgres import health
 from milepost.stores.postgres.connection import address, connect, named_errors, settle
+from milepost.stores.postgres.hints import Held, Listening
 from milepost.stores.postgres.outcome import Line
 from milepost.stores.postgres.schema import prepare
 from milepost.stores.postgres.server_clock import since_boot
@@ -91,6 +95,10 @@ class PostgresStore:
         self._renewer: Connection | None = None
         self._stops_at = float("-inf")
         self._stops: list[Switch] = []
+        self._held = Held()
+        self._mark = secrets.token_hex(8)
+        self._listening = Listening(self._where, self._mark)
+        self._to_tell = False
         self._failed = ""
         self._closed = False
         self.commit_seconds = 0.0
@@ -126,8 +134,19 @@ class PostgresStore:
             raise
         if self._line.stops is not None:
             self._stops, self._stops_at = stopping.standing(self._line.stops, self._cipher), time.monotonic()
+        if self._held.worth_telling(operations, answers) and not self._to_tell:
+            self._to_tell = True
+            self._reading.submit(self._tell)
         self.commit_seconds = self.commit_seconds * 0.9 + (time.perf_counter() - started) * 0.1
         return answers
+
+    def _tell(self) -> None:
+        self._to_tell = False  # what is committed from here on is told again
+        with suppress(StoreError):
+            self._ask(self._told, 0.0)
+
+    def _told(self, _: Reads) -> None:
+        NamedStatements(self._mine.reads[0], self.place).run("tell", self._mark)
 
     def _turn_on(self, cipher: Cipher) -> None:
         if not self._encrypted:
@@ -141,8 +160,8 @@ class PostgresStore:
         try:
             with named_errors(self.place):
                 asked_at = since_boot()
-                PostgresStatements(self._renewer).many("renew_worker", [(until, worker)])
-                self._line.clock.heard(PostgresStatements(self._renewer).run("now")[0][0], asked_at)
+                for (now,) in PostgresStatements(self._renewer).run("renewed", until, worker):
+                    self._line.clock.heard(now, asked_at)
         except StoreError:
             self._renewer.close()
             raise
@@ -154,6 +173,7 @@ class PostgresStore:
     def close(self) -> None:
         """Close every connection."""
         self._closed = True
+        self._listening.close()
         self._writing.shutdown()
         self._reading.shutdown()
         self._line.close()
@@ -291,8 +311,8 @@ class PostgresStore:
         return await self._read(lambda reads: reads.schedules())
 
     def changed(self) -> bool:
-        """Say whether anybody may have written since this was asked last: without a hint, no."""
-        return False
+        """Say whether another process has made something due since this was asked last, where hints can be had."""
+        return self._listening.heard()
 
     async def held_by(self, owner: str) -> list[DueRun]:
         """Return the runs that an owner holds."""

@@ -1,7 +1,8 @@
 """What of a batch is PostgreSQL's own: who may write at the same time.
 
 Every batch holds the gate, most of them together: `shared`. Such a batch has locked the heads of all its runs, in the
-order of their numbers, before it reads anything; so nobody else claims, wakes or writes to these runs meanwhile. What
+order of their numbers, before it reads anything; so nobody else claims, wakes or writes to these runs meanwhile. Behind
+the heads it locks the pools that it charges: batches of different pools are written together. What
 concerns runs that nobody can name beforehand, or that changes what all look at (a switch that is thrown, a kill of a
 family, a ceiling, a wait for an identity), holds the gate alone: then it is decided as in a store of one writer. A
 batch that finds out too late that it would have needed the gate alone raises NeedsAll and is done again.
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from milepost.stores.api import Append, Claim, Create, Deliver, Emit
 from milepost.stores.fleet import Enlist
+from milepost.stores.postgres.batching import WireStatements
 from milepost.stores.postgres.guarded import GuardedTx
 from milepost.stores.statements import Recount
 from milepost.stores.writing import Batch
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 MAY_SHARE = (Append, Claim, Create, Deliver, Emit, Enlist)
 PLACES = 1 << 16  # places for entries in one number of mp_batches
 # What an append that is not written together with others may change for runs beside its own.
-ALONE_NEEDS_ALL = ("once", "once_settled", "probe", "reserve", "spent", "tried")
+ALONE_NEEDS_ALL = ("once", "once_settled", "probe", "tried")
 
 
 class NeedsAll(Exception):
@@ -74,13 +76,12 @@ def touched(operations: Sequence[Operation]) -> tuple[set[int], set[str]]:
 class PostgresBatch(Batch):
     """Writes one batch through a connection whose transaction has its locks."""
 
-    sql: PostgresStatements
+    sql: PostgresStatements | WireStatements
 
     def __init__(
         self,
-        sql: PostgresStatements,
-        connection: Connection,
-        pipeline: Pipeline,
+        sql: PostgresStatements | WireStatements,
+        tools: tuple[Connection, Pipeline] | None,
         store_id: str,
         cipher: Cipher | None,
         *,
@@ -88,19 +89,22 @@ class PostgresBatch(Batch):
         begun: Begun,
     ) -> None:
         super().__init__(sql, store_id, cipher)
-        self._connection = connection
-        self._pipeline = pipeline
+        self._tools = tools  # what a transactional tool is given; None for a batch that has none
         self._shared = shared
         self._epochs = begun.epochs
         self.facts.next_row = begun.first_row
 
+    @property
+    def standing(self) -> list[Any] | None:
+        """What is stopped, as rows, where the batch has not changed it itself."""
+        if isinstance(self.sql, WireStatements):
+            return self.sql.known.get(("stops", ()))
+        return self.sql.known.get("stops")
+
     def together(self, appends: Sequence[Append]) -> None:
         """Write plain appends at once. Raises Recount when any of them would have been refused."""
-        if self._shared:
-            if any(append.reserve or append.spent for append in appends) and self.sql.run("ceilings"):
-                raise NeedsAll
-            if any(append.once_settled for append in appends) and self.sql.run("anybody_waits"):
-                raise NeedsAll
+        if self._shared and any(append.once_settled for append in appends) and self.sql.run("anybody_waits"):
+            raise NeedsAll
         if any(self._epochs.get(append.head.run) != append.head.epoch for append in appends):
             raise Recount
         super().together(appends)
@@ -117,7 +121,8 @@ class PostgresBatch(Batch):
 
     def work(self, append: Append, work: Callable[[Any], list[bytes]]) -> list[bytes]:  # noqa: ARG002  as in Batch
         """Run a transactional tool inside this transaction; return what it says came of it."""
-        tx = GuardedTx(self._connection, self._pipeline)
+        assert self._tools is not None, "batches with such tools are written by the driver"
+        tx = GuardedTx(*self._tools)
         try:
             return work(tx)
         finally:

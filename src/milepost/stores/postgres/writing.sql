@@ -46,13 +46,15 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $
 WHERE h.run = u.run AND h.epoch = u.epoch;
 
 -- name: insert_head
-INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment, moved_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+INSERT INTO mp_heads (run, epoch, row, seq, hash, boundary, segment, moved_at)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::text[],
+    $8::bigint[]);
 
 -- name: head_of
 SELECT epoch, row, seq, hash, boundary, segment FROM mp_heads WHERE run = $1;
 
 -- name: raise_epoch
-UPDATE mp_heads SET epoch = $1 WHERE run = $2;
+UPDATE mp_heads h SET epoch = u.epoch FROM unnest($1::bigint[], $2::bigint[]) AS u (epoch, run) WHERE h.run = u.run;
 
 -- name: insert_chunk
 INSERT INTO mp_chunks (run, digest, body) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])
@@ -89,9 +91,10 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (now, d
 WHERE r.run = u.run;
 
 -- name: claim_run
-UPDATE mp_runs SET owner = $1, due = NULL, status = CASE
-    WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END, changed_at = $2, began = coalesce(began, $2)
-WHERE run = $3;
+UPDATE mp_runs r SET owner = u.owner, due = NULL, changed_at = u.at, began = coalesce(began, u.at),
+    status = CASE WHEN status IN ('ready', 'parked') THEN 'running' ELSE status END
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u (owner, at, run)
+WHERE r.run = u.run;
 
 -- name: wake_run
 UPDATE mp_runs SET due = least(coalesce(due, $1::bigint), $1::bigint) WHERE run = $2 AND owner IS NULL;
@@ -105,7 +108,12 @@ WHERE run = $2 AND owner IS NULL AND patience > 0 AND EXISTS (SELECT 1 FROM mp_r
 -- name: insert_run
 INSERT INTO mp_runs (run, id, workflow, version, attached, key, digest, status, due, parent, principal, tenant, tags,
     created_at, changed_at, queue, priority, grp)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'ready', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+SELECT u.run, u.id, u.workflow, u.version, u.attached, u.key, u.digest, 'ready', u.due, u.parent, u.principal, u.tenant,
+    u.tags, u.created_at, u.changed_at, u.queue, u.priority, u.grp
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
+    $9::bigint[], $10::text[], $11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::text[], $16::bigint[], $17::text[])
+    AS u (run, id, workflow, version, attached, key, digest, due, parent, principal, tenant, tags, created_at, changed_at,
+        queue, priority, grp);
 
 -- name: run_by_key
 SELECT run, id, workflow, digest FROM mp_runs WHERE attached = $1 AND key = $2;

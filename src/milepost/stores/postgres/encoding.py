@@ -1,0 +1,99 @@
+"""Values as PostgreSQL sends and takes them in binary: the few types that our statements have.
+
+A batch of a hundred appends carries some thousand values. A general driver looks at each of them to find out how it is
+sent; here the server has said once, for each statement, what its parameters are.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Encode = Callable[[Any], bytes | None]
+    Decode = Callable[[bytes | None], Any]
+
+BOOL, BYTEA, NAME, INT8, INT2, INT4, TEXT, JSON, VARCHAR, VOID = 16, 17, 19, 20, 21, 23, 25, 114, 1043, 2278
+NULL = b"\xff\xff\xff\xff"
+
+_eight = Struct(">q").pack
+_four = Struct(">i").pack
+_two = Struct(">h").pack
+_number = Struct(">iq").pack  # an element of an array: its length and itself
+_header = Struct(">iiIii").pack  # dimensions, whether there are nulls, type of the elements, how many, the first index
+
+
+def text(value: str) -> bytes:
+    """Return the bytes of a text. PostgreSQL's have no NUL, which is shown by its symbol instead."""
+    return (value.replace("\0", "\u2400") if "\0" in value else value).encode()
+
+
+def _boolean(value: Any) -> bytes:
+    return b"\1" if value else b"\0"
+
+
+def _numbers(values: Sequence[int | None]) -> bytes:
+    body = b"".join([NULL if value is None else _number(8, value) for value in values])
+    return _header(1, 1, INT8, len(values), 1) + body
+
+
+def _texts(values: Sequence[str | None]) -> bytes:
+    return _pieces(TEXT, [None if value is None else text(value) for value in values])
+
+
+def _blobs(values: Sequence[bytes | None]) -> bytes:
+    return _pieces(BYTEA, values)
+
+
+def _pieces(kind: int, values: Sequence[bytes | None]) -> bytes:
+    parts: list[bytes] = [_header(1, 1, kind, len(values), 1)]
+    for value in values:
+        if value is None:
+            parts.append(NULL)
+        else:
+            parts += (_four(len(value)), value)
+    return b"".join(parts)
+
+
+_ENCODES: dict[int, Callable[[Any], bytes]] = {
+    BOOL: _boolean,
+    BYTEA: bytes,
+    INT8: _eight,
+    INT4: _four,
+    INT2: _two,
+    TEXT: text,
+    JSON: text,
+    VARCHAR: text,
+    1016: _numbers,
+    1009: _texts,
+    1001: _blobs,
+}
+
+
+def _whole(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+_DECODES: dict[int, Callable[[bytes], Any]] = {
+    BOOL: lambda value: value == b"\1",
+    BYTEA: bytes,
+    INT8: _whole,
+    INT4: _whole,
+    INT2: _whole,
+    TEXT: bytes.decode,
+    VARCHAR: bytes.decode,
+    NAME: bytes.decode,
+    VOID: lambda _: "",
+}
+
+
+def encoder(oid: int) -> Callable[[Any], bytes]:
+    """Return how a value of a type is sent. Raises KeyError for a type that no statement of ours has."""
+    return _ENCODES[oid]
+
+
+def decoder(oid: int) -> Callable[[bytes], Any]:
+    """Return how a value of a type is read. Raises KeyError for a type that no statement of ours has."""
+    return _DECODES[oid]

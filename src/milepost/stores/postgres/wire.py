@@ -1,0 +1,163 @@
+"""Named statements through libpq's pipeline: prepared once a connection, sent in binary, answered in their order.
+
+What nobody waits for an answer to is only put into the buffer: it leaves with the next question. After a statement that
+failed the server skips all others up to the next sync; the error shows at the next answer that is taken. Only where no
+pooler stands between, for a prepared statement is one of the server's connection.
+"""
+
+from __future__ import annotations
+
+import select
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import errors
+from psycopg.pq import ExecStatus, Format, PipelineStatus
+
+from milepost.stores.postgres.connection import SQL
+from milepost.stores.postgres.encoding import decoder, encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from psycopg.pq.abc import PGconn, PGresult
+
+    from milepost.stores.postgres.connection import Connection
+
+READABLE = select.POLLIN | select.POLLERR | select.POLLHUP
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that the server knows: how its parameters are sent and its columns are read."""
+
+    name: bytes
+    encodes: list[Callable[[Any], bytes]]
+    formats: list[Format]
+    decodes: list[Callable[[bytes], Any]]
+
+
+class Wire:
+    """One connection's pipeline."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._pg: PGconn = connection.pgconn
+        self._encoding = connection.info.encoding
+        self._prepared: dict[str, Prepared] = {}
+        self._sent = 0  # statements and their preparations, since the pipeline began
+        self._taken = 0
+        self._kept: dict[int, PGresult] = {}
+        self.open()
+        self._prepare("COMMIT")  # so that the batch whose COMMIT goes out says no more than that
+        self.close()
+
+    # ------------------------------------------------------------ a batch
+
+    def open(self) -> None:
+        """Begin a pipeline."""
+        self._pg.enter_pipeline_mode()
+        self._sent = self._taken = 0
+        self._kept.clear()
+
+    def close(self) -> None:
+        """End the pipeline, after all that was sent was answered. Raises what the first failed statement raised."""
+        failed: Exception | None = None
+        self._pg.pipeline_sync()
+        while True:
+            result = self._next()
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                break
+            self._taken += 1
+            if failed is None and result.status == ExecStatus.FATAL_ERROR:
+                failed = errors.error_from_result(result, self._encoding)
+            self._kept[self._taken] = result
+            self._end_of_result()
+        self._pg.exit_pipeline_mode()
+        if failed is not None:
+            raise failed
+
+    def abandon(self) -> None:
+        """End the pipeline, whatever became of what was sent. Raises psycopg.Error where the connection broke."""
+        if self._pg.pipeline_status == PipelineStatus.OFF:
+            return
+        try:
+            self.close()
+        except errors.DatabaseError:
+            if self._pg.pipeline_status != PipelineStatus.OFF:
+                raise
+
+    # ------------------------------------------------------------ statements
+
+    def send(self, name: str, args: Sequence[Any] = ()) -> int:
+        """Send a statement; return the number by which `rows` and `count` know its answer."""
+        known = self._prepared.get(name) or self._prepare(name)
+        values = [None if arg is None else encode(arg) for encode, arg in zip(known.encodes, args, strict=True)]
+        self._pg.send_query_prepared(known.name, values, known.formats, result_format=Format.BINARY)
+        self._sent += 1
+        return self._sent
+
+    def rows(self, name: str, number: int) -> list[tuple[Any, ...]]:
+        """Return the rows of an answer."""
+        result = self._answer(number)
+        decodes = self._prepared[name].decodes
+        value = result.get_value
+        return [
+            tuple([None if (found := value(row, at)) is None else decode(found) for at, decode in enumerate(decodes)])
+            for row in range(result.ntuples)
+        ]
+
+    def count(self, number: int) -> int:
+        """Return how many rows a statement changed."""
+        return self._answer(number).command_tuples or 0
+
+    def said(self, number: int) -> bytes:
+        """Return what the server calls what it did."""
+        return self._answer(number).command_status or b""
+
+    def _prepare(self, name: str) -> Prepared:
+        self._pg.send_prepare(name.encode(), SQL[name])
+        self._pg.send_describe_prepared(name.encode())
+        self._sent += 2
+        about = self._answer(self._sent)
+        self._kept.pop(self._sent - 1, None)
+        encodes = [encoder(about.param_type(at)) for at in range(about.nparams)]
+        decodes = [decoder(about.ftype(at)) for at in range(about.nfields)]
+        made = Prepared(name.encode(), encodes, [Format.BINARY] * len(encodes), decodes)
+        self._prepared[name] = made
+        return made
+
+    # ------------------------------------------------------------ answers
+
+    def _answer(self, number: int) -> PGresult:
+        if number not in self._kept:
+            self._pg.send_flush_request()
+            while self._taken < number:
+                result = self._next()
+                self._taken += 1
+                self._end_of_result()
+                if result.status in {ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED}:
+                    raise errors.error_from_result(result, self._encoding)
+                self._kept[self._taken] = result
+        return self._kept.pop(number)
+
+    def _end_of_result(self) -> None:
+        if self._next_or_none() is not None:
+            raise errors.InternalError("one statement had two results")
+
+    def _next(self) -> PGresult:
+        while True:  # a None stands behind each answer, and was taken
+            found = self._next_or_none()
+            if found is not None:
+                return found
+
+    def _next_or_none(self) -> PGresult | None:
+        pg = self._pg
+        waiting = pg.flush()
+        while waiting or pg.is_busy():
+            poll = select.poll()
+            poll.register(pg.socket, READABLE | (select.POLLOUT if waiting else 0))
+            for _, ready in poll.poll():
+                if ready & ~select.POLLOUT:
+                    pg.consume_input()
+            waiting = pg.flush() if waiting else 0
+        return pg.get_result()
