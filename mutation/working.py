@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ class Tried:
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     survived: dict[Mutant, str] = field(default_factory=dict)  # with the name that `mutmut show` takes
     known: set[Mutant] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)  # by the same name, those that were stopped by the clock
 
     def take(self, other: "Tried") -> None:
         """Add what another part found."""
@@ -81,27 +82,32 @@ class Tried:
 def try_part(part: Part, explained: set[Mutant], *, again: bool) -> Tried:
     """Make the mutants of a part and try them. `again` keeps what a former run killed where its function is as it was.
 
-    An `explained` one that is killed has a second chance: on a busy machine a test may fail by itself, and a list of
-    what no test kills must not depend on that. Raises RuntimeError where mutmut could not do its work.
+    Two kinds have a second chance, because on a busy machine a test may fail by itself: one that nothing but the clock
+    spoke against, which is tried again with no other beside it and counts as killed if it hangs again, and an
+    `explained` one that is killed. Raises RuntimeError where mutmut could not do its work.
     """
     tree = BUILD / part.name
     _copy(part, tree, again=again)
     with contextlib.chdir(tree):
         names = dict(_made(part))
     print(f"{part.name}: {len(names)} mutants, {sum(words for _, words in names.values())} of them change only words")
-    tried = _meet(part, tree, names)
+    tried = _meet(part, tree, names, TOGETHER)
+    if tried.late:
+        print(f"{part.name}: {len(tried.late)} took too long: once more, one at a time", flush=True)
+        _open(part, tree, tried.late)
+        tried = _meet(part, tree, names, dict.fromkeys(TOGETHER, 1))
     doubtful = (explained & tried.known) - set(tried.survived)
     if doubtful:
         print(f"{part.name}: {len(doubtful)} that are explained were killed: once more")
         _open(part, tree, {key for key, (mutant, _) in names.items() if mutant in doubtful})
-        tried = _meet(part, tree, names)
+        tried = _meet(part, tree, names, TOGETHER)
     return tried
 
 
-def _meet(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Tried:
+def _meet(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]], at_once: Mapping[str, int]) -> Tried:
     """Let what is undecided meet the quick tests, and what survives them the slow ones."""
     tried = Tried()
-    for meeting, together in TOGETHER.items():
+    for meeting, together in at_once.items():
         _run(tree, {WHICH: meeting}, together)
         tried = _read(part, tree, names)
         print(f"{part.name}: {len(tried.survived)} survive the {meeting} tests", flush=True)
@@ -197,6 +203,8 @@ def _read(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Trie
                 tried.known.add(mutant)
                 status = status_by_exit_code[code]
                 counts[status] += 1
+                if status == "timeout":
+                    tried.late.add(key)
                 if status not in DECIDED:
                     tried.survived[mutant] = key
     return tried
