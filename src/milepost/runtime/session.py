@@ -35,6 +35,7 @@ from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
 
 if TYPE_CHECKING:
+    from milepost.core.messages import Sight
     from milepost.core.state import RunState
     from milepost.definitions.tools import Tool
     from milepost.definitions.workflows import Workflow
@@ -45,9 +46,8 @@ TURNS = 8
 MERGEABLE = frozenset({"boundary", "chunks", "tried"})
 BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
-
-
-Saw = tuple[Effect, int, str, bytes, str]  # of an attempt: its effect, its number, and the arguments of `evidence`
+# Of an attempt: its effect, its number, and the arguments of `evidence`.
+Saw = tuple[Effect, int, messages.Sight, bytes, str]
 
 
 class Unloading(BaseException):
@@ -259,7 +259,7 @@ class Session:
         self.unload()
 
     def evidence(
-        self, effect: Effect, attempt: int, saw: str, value: bytes = b"null", why: str = "", *, visit: int | None = None
+        self, effect: Effect, attempt: int, saw: Sight, value: bytes = b"null", why: str = "", visit: int | None = None
     ) -> None:
         """Put into the inbox what an attempt of ours saw after we lost the run; `visit` is the present one by default.
 
