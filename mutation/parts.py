@@ -17,7 +17,7 @@ ABOUT_SENDING = (
     "policy_held_back", "pools", "rechecked_at_resume", "reconciling", "refused_after_an_absence", "refused_starts",
     "resends_under_a_hold", "resolving", "restored_authority", "secrets_before_bytes", "sending_again",
     "signed_approvals", "stopping", "switches", "taken_identities", "transactional_tools", "unkind_code",
-    "what_a_start_says", "what_exceptions_mean",
+    "waiting_for_money", "what_a_start_says", "what_exceptions_mean",
 )  # fmt: skip
 IN_THIS_PROCESS = ("tests/runtime", "--ignore=tests/runtime/test_workers.py")
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,31 +83,31 @@ def try_part(part: Part, explained: set[Mutant], *, again: bool) -> Tried:
     """Make the mutants of a part and try them. `again` keeps what a former run killed where its function is as it was.
 
     Two kinds have a second chance, because on a busy machine a test may fail by itself: one that nothing but the clock
-    spoke against, which is tried again with no other beside it and counts as killed if it hangs again, and an
-    `explained` one that is killed. Raises RuntimeError where mutmut could not do its work.
+    spoke against, which counts as killed if it hangs again, and an `explained` one that is killed. Raises RuntimeError
+    where mutmut could not do its work.
     """
     tree = BUILD / part.name
     _copy(part, tree, again=again)
     with contextlib.chdir(tree):
         names = dict(_made(part))
     print(f"{part.name}: {len(names)} mutants, {sum(words for _, words in names.values())} of them change only words")
-    tried = _meet(part, tree, names, TOGETHER)
+    tried = _meet(part, tree, names)
     if tried.late:
-        print(f"{part.name}: {len(tried.late)} took too long: once more, one at a time", flush=True)
+        print(f"{part.name}: {len(tried.late)} took too long: once more", flush=True)
         _open(part, tree, tried.late)
-        tried = _meet(part, tree, names, dict.fromkeys(TOGETHER, 1))
+        tried = _meet(part, tree, names)
     doubtful = (explained & tried.known) - set(tried.survived)
     if doubtful:
         print(f"{part.name}: {len(doubtful)} that are explained were killed: once more")
         _open(part, tree, {key for key, (mutant, _) in names.items() if mutant in doubtful})
-        tried = _meet(part, tree, names, TOGETHER)
+        tried = _meet(part, tree, names)
     return tried
 
 
-def _meet(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]], at_once: Mapping[str, int]) -> Tried:
+def _meet(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Tried:
     """Let what is undecided meet the quick tests, and what survives them the slow ones."""
     tried = Tried()
-    for meeting, together in at_once.items():
+    for meeting, together in TOGETHER.items():
         _run(tree, {WHICH: meeting}, together)
         tried = _read(part, tree, names)
         print(f"{part.name}: {len(tried.survived)} survive the {meeting} tests", flush=True)

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,18 @@ async def test_what_no_rule_answers_waits_and_says_what_to_type(
         assert waiting.ask.startswith(f"milepost policy check {path}: flow/mail#1 is denied under version 1: {why}")
         assert await names(app, handle.id) == ["run_created", "claimed", "effect_planned", "run_parked"]
     assert outside.sent == []
+
+
+async def test_a_rule_sees_whom_the_run_acts_for_and_until_when(stage: Stage, outside: Outside, policy: File) -> None:
+    flow = one_call(mailing(outside))
+    until = datetime(2030, 1, 1, tzinfo=UTC)
+    acting = mp.Authority("bot", tenant="acme", scopes=("mail",), expires=until)
+    sees = (
+        f"authority.principal == 'bot' && authority.tenant == 'acme' && authority.scopes == ['mail'] "
+        f"&& authority.expires_at == {int(until.timestamp() * 1_000)}"
+    )
+    async with stage.app(flow, policy=policy.says(f'whose; allow; when = "{sees}"')) as app:
+        assert await (await app.start(flow, "ann", authority=acting)).result(timeout="10s") == "sent ann"
 
 
 @pytest.mark.parametrize("text", ["version = ", 'version = "1"\n[[rule]]\nname = "x"\nverdict = "alow"\n', None])
