@@ -481,13 +481,13 @@ class Session:
             if held is not None:
                 return held if until is None else Waiting(held.reason, until, held.ask)
             if not waits:
-                return Waiting("unknown", until, "")
+                return Waiting("unknown", until)
         asking = [waiting for waiting in waits if waiting.ask]
         if asking:
             return Waiting(asking[0].reason, until, "; ".join(dict.fromkeys(waiting.ask for waiting in asking)))
         if waits:
-            return Waiting(waits[0].reason, until, "")
-        return Waiting("time", until, "")
+            return Waiting(waits[0].reason, until)
+        return Waiting("time", until)
 
     async def parked(self, step: str, waiting: Waiting, idle: Callable[[], Awaitable[None]]) -> None:
         """Wait on behalf of a step, and let `rest` know what for."""
