@@ -1,6 +1,7 @@
 """An approval is for one exact call: what of it changes asks anew, and what was said before permits nothing."""
 
 import asyncio
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,21 @@ async def test_an_approval_that_is_not_asked_for_any_more_is_closed_with_the_sta
             await app.approve(row.id, by="ann")
         (started,) = await fields(app, handle.id, "effect_started")
     assert "approval" not in started
+
+
+async def test_all_that_changed_is_named_where_a_request_is_closed(
+    stage: Stage, outside: Outside, policy: File
+) -> None:
+    before = one_call(mailing(outside))
+    async with stage.app(before, policy=policy.says(ASK)) as app:
+        handle = await app.start(before, "ann")
+        await asked(app)
+    flow = one_call(mailing(outside, version="2", compatible_with=["1"]))
+    async with stage.app(flow, policy=policy.says(ASK)) as app:
+        await has_entry(app, handle.id, "approval_closed")
+        (closed,) = await fields(app, handle.id, "approval_closed")
+    assert closed["standing"] == "superseded"
+    assert re.fullmatch(r"the policy is 2\+\w+, and was 1\+\w+; the tool's version is 2, and was 1", closed["why"])
 
 
 async def test_a_segment_that_leaves_a_request_behind_leaves_it_void(stage: Stage, outside: Outside) -> None:

@@ -256,6 +256,38 @@ async def test_a_policy_that_denies_now_ends_what_waits_for_an_approval_and_answ
     assert outside.sent == []
 
 
+async def test_a_denial_answers_the_question_about_its_own_call_alone(
+    stage: Stage, outside: Outside, policy: File
+) -> None:
+    tool = mailing(outside)
+
+    @mp.workflow(version="1", name="flow", tools=[tool])
+    async def flow(run: mp.Run) -> list[str]:
+        async def told(to: str) -> str:
+            try:
+                return await tool(to)
+            except mp.Denied:
+                return f"not to {to}"
+
+        return list(await run.gather(told("ann"), told("bob")))
+
+    async with stage.app(flow, policy=policy.says(ASK)) as app:
+        handle = await app.start(flow)
+        await has_entry(app, handle.id, "approval_asked", 2)
+        asked = await fields(app, handle.id, "approval_asked")
+        policy.says(ASK, NEVER.replace('"mail"', '"mail"; when = "args.to == \'ann\'"'))
+        await has_entry(app, handle.id, "effect_failed")
+        (answered,) = await fields(app, handle.id, "approval_answered")
+        (failed,) = await fields(app, handle.id, "effect_failed")
+        assert [one["id"] for one in asked if one["step"] == failed["step"]] == [answered["id"]]
+        assert answered["why"] == "denied by policy rule 'never': no mail today"
+        assert (await names(app, handle.id)).count("effect_planned") == 2
+        (row,) = await app.inspect.approvals("asked")
+        assert row.id not in {one["id"] for one in asked}, "under another policy it is another question"
+        await app.approve(row.id, by="ann")
+        assert await handle.result(timeout="10s") == ["not to ann", "sent bob"]
+
+
 async def test_an_approval_given_under_a_policy_that_denies_by_now_is_not_used(
     stage: Stage, outside: Outside, policy: File
 ) -> None:
