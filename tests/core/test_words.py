@@ -136,15 +136,15 @@ def test_a_grant_of_more_than_was_signed_and_a_word_under_another_id_are_named()
 
     assert differs(said, widened(budget={"usd": Decimal(100)}), "grant") == "budget"
     other = word(said, id_="w-2")
-    assert words.disagreement(other, widened(), STORE, say.RUN) == "id"
-    assert words.disagreement(word(said), widened(), "store-2", "run-2") == "run, store"
+    assert words.disagreement(other, widened(), STORE, say.RUN, value=b"") == "id"
+    assert words.disagreement(word(said), widened(), "store-2", "run-2", value=b"") == "run, store"
 
 
 def test_what_is_signed_in_the_name_of_one_operator_with_the_key_of_another_is_named() -> None:
     said = words.granted(STORE, say.RUN, m.Grant(**GRANTED))
 
     assert differs(said, widened(), "grant") == ""
-    assert words.disagreement(word(said, by="bo"), widened(), STORE, say.RUN) == "by"
+    assert words.disagreement(word(said, by="bo"), widened(), STORE, say.RUN, value=b"") == "by"
 
 
 def test_signed_bytes_that_are_no_statement_are_no_words() -> None:

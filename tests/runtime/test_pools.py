@@ -268,6 +268,29 @@ async def test_what_costs_more_than_was_reserved_raises_an_alarm_and_is_booked(
         assert [(view.unit, f"{view.spent:f}") for view in views] == [("tokens", "6"), ("usd", "3.00")]
 
 
+@pytest.mark.parametrize("kind", ["refused for good", "a read that raises"])
+async def test_what_failed_and_cost_more_than_was_reserved_raises_the_alarm_too(stage: Stage, kind: str) -> None:
+    """Requirement 83."""
+    options = {"effect": "read", "retry": mp.Retry(1)} if kind == "a read that raises" else {"effect": "irreversible"}
+
+    @mp.tool(name="act", cost=USD1, **options)
+    async def act(call: mp.Call) -> str:
+        call.spent(usd=Decimal(3))
+        raise mp.Rejected("too late") if kind == "refused for good" else RuntimeError("line broke")
+
+    @mp.workflow(version="1", name="flow", tools=[act])
+    async def flow(run: mp.Run) -> str:
+        try:
+            return str(await act())
+        except mp.StepFailed:
+            return "failed"
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, budget=RICH)
+        assert await handle.result(timeout="10s") == "failed"
+        assert (await app.inspect.detail(handle.id)).overspent == {"usd": "2"}
+
+
 async def test_what_stays_within_its_reservation_raises_no_alarm(stage: Stage, shop: Shop) -> None:
     shop.really = {"usd": Decimal(1)}
     flow = buying(shop.tool())

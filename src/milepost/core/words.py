@@ -89,7 +89,7 @@ def needs_word(entry: e.Entry) -> str:
 
 
 def disagreement(
-    word: WordSigned, entry: Worded, store: str, run: str, *, effect: Effect | None = None, value: bytes = b""
+    word: WordSigned, entry: Worded, store: str, run: str, *, effect: Effect | None = None, value: bytes
 ) -> str:
     """Return in what an entry differs from the word in front of it, empty where it is just what was signed.
 
