@@ -5,6 +5,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import milepost as mp
 from tests.runtime.policies import ALLOW, File, fields
 from tests.runtime.selling import RICH, USD1, limit, stands
@@ -73,10 +75,10 @@ async def test_an_attempt_that_was_said_not_to_have_happened_contradicts_the_rec
 
 
 class Booking:
-    """A transactional tool whose first try is taken back."""
+    """A transactional tool, the first tries of which are taken back."""
 
-    def __init__(self, **options: Any) -> None:
-        failures: list[Exception] = [ValueError("no room")]
+    def __init__(self, times: int = 1, **options: Any) -> None:
+        failures: list[Exception] = [ValueError("no room")] * times
 
         @mp.tool(name="book", effect="transactional", retry=mp.Retry(2, first="1ms"), **options)
         def book(tx: mp.Tx) -> str:
@@ -102,25 +104,30 @@ async def test_each_try_that_was_taken_back_gave_its_money_back_with_it(stage: S
         assert await stands(app) == {"total ever": ("1", "0")}
 
 
-async def test_an_approval_holds_for_the_tries_after_one_that_was_taken_back(stage: Stage) -> None:
+@pytest.mark.parametrize("times", [0, 1])
+async def test_an_approval_holds_for_the_tries_after_one_that_was_taken_back(stage: Stage, times: int) -> None:
     """Requirement 20."""
-    flow = Booking(approval=True).flow
+    flow = Booking(times, approval=True).flow
     async with stage.app(flow) as app:
         handle = await app.start(flow)
         (row,) = await until(lambda: app.inspect.approvals("asked"))
         await app.approve(row.id, by="ann")
 
         assert await handle.result(timeout="10s") == "booked"
-        assert [one.get("approval") for one in await fields(app, handle.id, "effect_started")] == [row.id, None]
+        assert [one.get("approval") for one in await fields(app, handle.id, "effect_started")] == [
+            row.id,
+            *[None] * times,
+        ]
         assert "approval_closed" not in await names(app, handle.id)
         assert (await names(app, handle.id)).count("approval_asked") == 1
 
 
-async def test_a_question_that_is_not_asked_any_more_is_closed_although_the_try_was_taken_back(
-    stage: Stage, tmp_path: Path
+@pytest.mark.parametrize("times", [0, 1])
+async def test_a_question_that_is_not_asked_any_more_is_closed_also_where_the_try_was_taken_back(
+    stage: Stage, tmp_path: Path, times: int
 ) -> None:
     policy = File(tmp_path / "policy.toml")
-    flow = Booking().flow
+    flow = Booking(times).flow
     async with stage.app(flow, policy=policy.says("each; ask")) as app:
         handle = await app.start(flow)
         (row,) = await until(lambda: app.inspect.approvals("asked"))
@@ -128,5 +135,6 @@ async def test_a_question_that_is_not_asked_any_more_is_closed_although_the_try_
 
         assert await handle.result(timeout="10s") == "booked"
         told = await names(app, handle.id)
-        assert told.index("approval_closed") < told.index("effect_started") < told.index("effect_failed")
+        assert told.index("approval_closed") < told.index("effect_started")
+        assert told.count("effect_failed") == times
         assert [closed["id"] for closed in await fields(app, handle.id, "approval_closed")] == [row.id]
