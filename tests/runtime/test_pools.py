@@ -7,6 +7,7 @@ import pytest
 
 import milepost as mp
 from milepost.operations.budgets import pools
+from tests.runtime.policies import fields
 from tests.runtime.selling import BOT, RICH, USD1, Shop, buying, limit, stands
 from tests.runtime.stage import Stage, names, parked, status_of, until
 
@@ -143,6 +144,29 @@ async def test_a_retry_reserves_once_and_a_refusal_for_good_releases(stage: Stag
         assert await (await app.start(flow, budget={"usd": 2})).result(timeout="10s") == "a sold"
         assert shop.sold == ["late", "late", "refused", "a"]
         assert await stands(app) == {"total ever": ("2", "0")}
+
+
+async def test_an_effect_that_is_sent_again_is_paid_for_once(stage: Stage) -> None:
+    """Whatever became of the first attempt, the provider sees one key and charges once."""
+    attempts: list[int] = []
+
+    @mp.tool(effect="keyed", key_ttl="24h", cost=USD1, retry=mp.Retry(3, first="1ms"))
+    async def pay(call: mp.Call) -> str:
+        attempts.append(call.attempt)
+        if call.attempt == 1:
+            raise RuntimeError("line broke")
+        return "paid"
+
+    @mp.workflow(version="1", name="flow", tools=[pay])
+    async def flow(run: mp.Run) -> str:
+        return await pay()
+
+    async with stage.app(flow) as app:
+        await limit(app, usd=5)
+        handle = await app.start(flow, budget=RICH)
+        assert await handle.result(timeout="10s") == "paid"
+        assert [one.get("reserve", {}) for one in await fields(app, handle.id, "effect_started")] == [{"usd": "1"}, {}]
+        assert (attempts, await stands(app)) == ([1, 2], {"total ever": ("1", "0")})
 
 
 async def test_each_try_of_a_read_that_costs_is_paid_for_by_itself(stage: Stage, shop: Shop) -> None:
