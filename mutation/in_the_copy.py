@@ -12,12 +12,14 @@ mutmut calls a mutated function through two more, so the stack may be three time
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-MEASURED = Path("mutmut-stats.json")
+STATS = Path("mutmut-stats.json")  # mutmut takes out of it what a run does not ask for
+MEASURED = Path("measured.json")  # so this is kept: all tests, as they were measured first
 WHICH = "MUTANTS_MEET"  # "quick" or "slow"; not set: all
 QUICK_S = 0.5
 TOO_LONG = 36  # mutmut's own code for what was stopped by the clock
@@ -29,11 +31,19 @@ _failed: set[str] = set()  # each mutant has a process of its own
 sys.setrecursionlimit(4 * sys.getrecursionlimit())
 
 
+def measured(path: Path) -> dict[str, float]:
+    """Return how many seconds each test took."""
+    seconds: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["duration_by_test"]
+    return seconds
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the items in order, and leave out those that this run does not ask for."""
     if not MEASURED.exists():
-        return
-    seconds: dict[str, float] = json.loads(MEASURED.read_text(encoding="utf-8"))["duration_by_test"]
+        if not STATS.exists():
+            return
+        shutil.copy(STATS, MEASURED)
+    seconds = measured(MEASURED)
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
     for item in items:
         item.add_marker(pytest.mark.timeout(HANGING_S + 5 * seconds.get(item.nodeid, 0.0)))

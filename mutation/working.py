@@ -25,7 +25,7 @@ from mutmut.utils.file_utils import walk_source_files
 
 from mutation import in_the_copy
 from mutation.changes import Mutant, mutants_in
-from mutation.in_the_copy import WHICH
+from mutation.in_the_copy import MEASURED, QUICK_S, STATS, WHICH, measured
 from mutation.parts import PACKAGE, ROOT, Part
 
 BUILD = ROOT / "build" / "mutants"
@@ -108,12 +108,18 @@ def _meet(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Trie
     """Let what is undecided meet the quick tests, and what survives them the slow ones."""
     tried = Tried()
     for meeting, together in TOGETHER.items():
+        if meeting == "slow" and not (tried.survived and _any_slow(tree)):
+            break  # mutmut refuses to run no tests at all
         _run(tree, {WHICH: meeting}, together)
         tried = _read(part, tree, names)
         print(f"{part.name}: {len(tried.survived)} survive the {meeting} tests", flush=True)
         if meeting == "quick":
             _open(part, tree, set(tried.survived.values()))
     return tried
+
+
+def _any_slow(tree: Path) -> bool:
+    return max(measured(tree / "mutants" / MEASURED).values()) >= QUICK_S
 
 
 def _copy(part: Part, tree: Path, *, again: bool) -> None:
@@ -183,6 +189,9 @@ def _run(tree: Path, which: dict[str, str], together: int) -> None:
     environment = {**os.environ, **which, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
     if os.access(IN_MEMORY, os.W_OK):
         environment["TMPDIR"] = str(IN_MEMORY)
+    kept = tree / "mutants" / MEASURED
+    if kept.exists():
+        shutil.copy(kept, tree / "mutants" / STATS)
     command = [str(beside / "mutmut"), "run", "--max-children", str(together)]
     with (tree / "mutmut.log").open("wb") as log:
         done = subprocess.run(command, cwd=tree, env=environment, stdout=log, stderr=log, check=False)
