@@ -13,11 +13,11 @@ ABOUT_WRITING = (
 )  # fmt: skip
 ABOUT_SENDING = (
     "answers_of_a_lost_run", "approvals", "authority", "breakers", "calling_tools", "costed_reads", "falling_due",
-    "late_and_rolled_back", "late_returns", "limits_of_approvals", "narrowing", "once", "payloads", "policy",
-    "policy_held_back", "pools", "rechecked_at_resume", "reconciling", "refused_after_an_absence", "refused_starts",
-    "resends_under_a_hold", "resolving", "restored_authority", "secrets_before_bytes", "sending_again",
-    "signed_approvals", "stopping", "switches", "taken_identities", "transactional_tools", "unkind_code",
-    "what_a_start_says", "what_exceptions_mean",
+    "holds", "imported", "late_and_rolled_back", "late_returns", "limits_of_approvals", "narrowing", "once",
+    "payloads", "policy", "policy_held_back", "pools", "rechecked_at_resume", "reconciling",
+    "refused_after_an_absence", "refused_starts", "resends_under_a_hold", "resolving", "restored_authority",
+    "secrets_before_bytes", "sending_again", "signed_approvals", "stopping", "switches", "taken_identities",
+    "transactional_tools", "unkind_code", "waiting_for_money", "what_a_start_says", "what_exceptions_mean",
 )  # fmt: skip
 IN_THIS_PROCESS = ("tests/runtime", "--ignore=tests/runtime/test_workers.py")
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from mutmut.utils.file_utils import walk_source_files
 
 from mutation import in_the_copy
 from mutation.changes import Mutant, mutants_in
-from mutation.in_the_copy import WHICH
+from mutation.in_the_copy import MEASURED, QUICK_S, STATS, WHICH, measured
 from mutation.parts import PACKAGE, ROOT, Part
 
 BUILD = ROOT / "build" / "mutants"
@@ -70,6 +70,7 @@ class Tried:
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     survived: dict[Mutant, str] = field(default_factory=dict)  # with the name that `mutmut show` takes
     known: set[Mutant] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)  # by the same name, those that were stopped by the clock
 
     def take(self, other: "Tried") -> None:
         """Add what another part found."""
@@ -81,8 +82,9 @@ class Tried:
 def try_part(part: Part, explained: set[Mutant], *, again: bool) -> Tried:
     """Make the mutants of a part and try them. `again` keeps what a former run killed where its function is as it was.
 
-    An `explained` one that is killed has a second chance: on a busy machine a test may fail by itself, and a list of
-    what no test kills must not depend on that. Raises RuntimeError where mutmut could not do its work.
+    Two kinds have a second chance, because on a busy machine a test may fail by itself: one that nothing but the clock
+    spoke against, which counts as killed if it hangs again, and an `explained` one that is killed. Raises RuntimeError
+    where mutmut could not do its work.
     """
     tree = BUILD / part.name
     _copy(part, tree, again=again)
@@ -90,6 +92,10 @@ def try_part(part: Part, explained: set[Mutant], *, again: bool) -> Tried:
         names = dict(_made(part))
     print(f"{part.name}: {len(names)} mutants, {sum(words for _, words in names.values())} of them change only words")
     tried = _meet(part, tree, names)
+    if tried.late:
+        print(f"{part.name}: {len(tried.late)} took too long: once more", flush=True)
+        _open(part, tree, tried.late)
+        tried = _meet(part, tree, names)
     doubtful = (explained & tried.known) - set(tried.survived)
     if doubtful:
         print(f"{part.name}: {len(doubtful)} that are explained were killed: once more")
@@ -102,12 +108,18 @@ def _meet(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Trie
     """Let what is undecided meet the quick tests, and what survives them the slow ones."""
     tried = Tried()
     for meeting, together in TOGETHER.items():
+        if meeting == "slow" and not (tried.survived and _any_slow(tree)):
+            break  # mutmut refuses to run no tests at all
         _run(tree, {WHICH: meeting}, together)
         tried = _read(part, tree, names)
         print(f"{part.name}: {len(tried.survived)} survive the {meeting} tests", flush=True)
         if meeting == "quick":
             _open(part, tree, set(tried.survived.values()))
     return tried
+
+
+def _any_slow(tree: Path) -> bool:
+    return max(measured(tree / "mutants" / MEASURED).values()) >= QUICK_S
 
 
 def _copy(part: Part, tree: Path, *, again: bool) -> None:
@@ -177,6 +189,9 @@ def _run(tree: Path, which: dict[str, str], together: int) -> None:
     environment = {**os.environ, **which, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
     if os.access(IN_MEMORY, os.W_OK):
         environment["TMPDIR"] = str(IN_MEMORY)
+    kept = tree / "mutants" / MEASURED
+    if kept.exists():
+        shutil.copy(kept, tree / "mutants" / STATS)
     command = [str(beside / "mutmut"), "run", "--max-children", str(together)]
     with (tree / "mutmut.log").open("wb") as log:
         done = subprocess.run(command, cwd=tree, env=environment, stdout=log, stderr=log, check=False)
@@ -197,6 +212,8 @@ def _read(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Trie
                 tried.known.add(mutant)
                 status = status_by_exit_code[code]
                 counts[status] += 1
+                if status == "timeout":
+                    tried.late.add(key)
                 if status not in DECIDED:
                     tried.survived[mutant] = key
     return tried

@@ -188,6 +188,15 @@ def test_a_child_that_ended_or_was_there_before_is_not_in_the_way() -> None:
     assert refused(read(born, before), "mail") == []
 
 
+def test_the_children_since_a_boundary_are_those_that_were_started_since() -> None:
+    born = e.ChildStarted(at=25, step=":1", child="c1", workflow="w", digest="d")
+    ended = e.ChildEnded(at=36, child="c1", status="done", result=say.NULL)
+    stranger = e.ChildEnded(at=37, child="c0", status="done", result=say.NULL)
+    told = read(born, checkpoint(1, "mail", children={"c1": "running"}), ended, stranger)
+
+    assert [told.children_since(stage) for stage in told.stages] == [[("c1", "done")], []]
+
+
 def test_nobody_goes_on_from_a_state_that_tells_of_what_was_undone() -> None:
     """Requirement 24."""
     back = [asked(1), *undid(1), rewound(2, 1, "mail", visits={"mail": 1})]

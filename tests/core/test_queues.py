@@ -93,6 +93,7 @@ def test_who_is_stopped_by_one_limit_uses_nothing_of_another() -> None:
 def test_who_began_uses_no_start_and_keeps_the_place_that_it_has() -> None:
     assert chosen([RATE], [One("a", began=1), One("b"), One("c")], used={None: Used(recent=2, oldest=5)}) == "a b"
     assert chosen([KEEPS], [One("a", began=1), One("b"), One("c")], used={None: Used(1)}) == "a b"
+    assert chosen([KEEPS], [One("a", began=1), One("b")], used={None: Used(2)}) == "a"
 
 
 def test_what_has_ended_needs_no_turn() -> None:

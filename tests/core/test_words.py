@@ -35,7 +35,7 @@ def doubted(attempts: int = 1, **changes: Any) -> Effect:
     return msgspec.structs.replace(effect, **changes)
 
 
-def differs(said: bytes, entry: e.Entry, kind: str = "resolve", value: bytes = b'"ok"', **changes: Any) -> str:
+def differs(said: bytes, entry: words.Worded, kind: str = "resolve", value: bytes = b'"ok"', **changes: Any) -> str:
     effect = doubted(**changes) if kind == "resolve" else None
     return words.disagreement(word(said, kind), entry, STORE, say.RUN, effect=effect, value=value)
 
@@ -51,8 +51,9 @@ def test_a_grant_and_a_resolution_are_statements_in_domains_of_their_own() -> No
     assert domain_of(said) == GRANT
     assert msgspec.json.decode(said)["budget"] == {"usd": "1.50"}, "an amount is signed as it was written"
     assert domain_of(resolved()) == RESOLUTION
-    facts = msgspec.json.decode(resolved())
-    assert (facts["key"], facts["attempt"], facts["value"]) == ("k1", 1, words.digest_of_value(b'"ok"'))
+    of_effect = {"path": say.PATH, "key": "k1", "attempt": 1, "value": words.digest_of_value(b'"ok"')}
+    of_word = {"store": STORE, "run": say.RUN, "id": "w-1", "by": "ann", "at": 7, "why": "seen", "answer": "happened"}
+    assert msgspec.json.decode(resolved()) == {"domain": RESOLUTION, **of_word, **of_effect}
 
 
 @pytest.mark.parametrize("what", ["store", "run", "id", "by", "at", "why", "scopes", "budget"])
@@ -91,6 +92,7 @@ def test_a_signed_word_is_taken_once_over_every_boundary_and_an_unsigned_one_has
         (say.confirmed(), ""),
         (e.FindingRecorded(at=9, step=say.STEP, answer="happened"), ""),
         (e.CancelAsked(at=9, by="person ann", why=""), ""),
+        (say.started(), ""),
     ],
 )
 def test_what_rests_on_a_word_is_known_by_its_entry(entry: e.Entry, kind: str) -> None:
@@ -123,7 +125,7 @@ def test_what_the_record_made_of_a_word_is_what_was_signed() -> None:
     ],
 )
 def test_what_the_record_made_of_a_word_and_was_not_signed_is_named(
-    entry: e.Entry, effect: dict[str, Any], value: bytes, facts: str
+    entry: words.Worded, effect: dict[str, Any], value: bytes, facts: str
 ) -> None:
     """Requirement 48."""
     assert differs(resolved(), entry, value=value, **effect) == facts
@@ -134,8 +136,15 @@ def test_a_grant_of_more_than_was_signed_and_a_word_under_another_id_are_named()
 
     assert differs(said, widened(budget={"usd": Decimal(100)}), "grant") == "budget"
     other = word(said, id_="w-2")
-    assert words.disagreement(other, widened(), STORE, say.RUN) == "id"
-    assert words.disagreement(word(said), widened(), "store-2", "run-2") == "run, store"
+    assert words.disagreement(other, widened(), STORE, say.RUN, value=b"") == "id"
+    assert words.disagreement(word(said), widened(), "store-2", "run-2", value=b"") == "run, store"
+
+
+def test_what_is_signed_in_the_name_of_one_operator_with_the_key_of_another_is_named() -> None:
+    said = words.granted(STORE, say.RUN, m.Grant(**GRANTED))
+
+    assert differs(said, widened(), "grant") == ""
+    assert words.disagreement(word(said, by="bo"), widened(), STORE, say.RUN, value=b"") == "by"
 
 
 def test_signed_bytes_that_are_no_statement_are_no_words() -> None:

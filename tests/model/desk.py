@@ -102,12 +102,17 @@ class Answer:
         yield  # what makes this a generator
 
 
+async def _childless(*_: object, **__: object) -> list[Any]:
+    """Return the children of the run: it has none."""
+    return []
+
+
 class Desk:
     """The engine and the writer of one step."""
 
     def __init__(self, seat: Seat, lease_ms: int, refusal: MilepostError | None) -> None:
         self.clock = _standing(seat.now)
-        self.store: Any = SimpleNamespace(id="store")
+        self.store: Any = SimpleNamespace(id="store", children=_childless)
         self.worker, self.lease_until, self.lease_ms = seat.worker, seat.lease, lease_ms
         self.sessions: dict[str, Session] = {}
         self.writer: Any = self

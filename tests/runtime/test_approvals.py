@@ -1,6 +1,7 @@
 """An approval is for one exact call: what of it changes asks anew, and what was said before permits nothing."""
 
 import asyncio
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ import pytest
 
 import milepost as mp
 from milepost.core import messages as m
+from milepost.core.approval import Binding, approval_id
 from milepost.operations.approvals import DigestDiffers, SelfApproval
 from milepost.stores.api import ApprovalRow, Deliver, Post
 from tests.runtime.policies import ALLOW, File, Outside, fields, mailing, one_call
 from tests.runtime.stage import Stage, has_entry, names, parked, until
 
 ASK = "each; ask"
-DAY_MS = 24 * 3_600_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 
 @pytest.fixture
@@ -124,6 +127,43 @@ async def test_an_approval_that_is_not_asked_for_any_more_is_closed_with_the_sta
             await app.approve(row.id, by="ann")
         (started,) = await fields(app, handle.id, "effect_started")
     assert "approval" not in started
+
+
+async def test_a_request_is_known_by_all_that_it_is_bound_to_and_by_how_many_came_before_it(
+    stage: Stage, outside: Outside, policy: File
+) -> None:
+    """Requirement 20. What the tool itself asks names no rule, though a rule allows the call."""
+    flow = one_call(mailing(outside, approval=True))
+    async with stage.app(flow, policy=policy.says(ALLOW), still=True, approval_ttl="2h") as app:
+        handle = await app.start(flow, "ann", authority=mp.Authority("bot"))
+        await asked(app)
+        stage.clock.advance("2h")
+        app._need_engine().woken.set()
+        await has_entry(app, handle.id, "approval_asked", 2)
+        requests = await fields(app, handle.id, "approval_asked")
+    ends = [request["expires_at"] for request in requests]
+    assert ends == [stage.clock.now(), stage.clock.now() + 2 * HOUR_MS]
+    for place, request in zip(("0/0", "0/1"), requests, strict=True):
+        binding = Binding(
+            request["step"], "mail", request["tool_version"], "irreversible", request["digest"], request["policy"]
+        )
+        assert request["id"] == approval_id(handle.id, 0, place, binding, "bot", request["expires_at"])
+        assert (request.get("rule", ""), request.get("why", "")) == ("", "")
+
+
+async def test_all_that_changed_is_named_where_a_request_is_closed(
+    stage: Stage, outside: Outside, policy: File
+) -> None:
+    before = one_call(mailing(outside))
+    async with stage.app(before, policy=policy.says(ASK)) as app:
+        handle = await app.start(before, "ann")
+        await asked(app)
+    flow = one_call(mailing(outside, version="2", compatible_with=["1"]))
+    async with stage.app(flow, policy=policy.says(ASK)) as app:
+        await has_entry(app, handle.id, "approval_closed")
+        (closed,) = await fields(app, handle.id, "approval_closed")
+    assert closed["standing"] == "superseded"
+    assert re.fullmatch(r"the policy is 2\+\w+, and was 1\+\w+; the tool's version is 2, and was 1", closed["why"])
 
 
 async def test_a_segment_that_leaves_a_request_behind_leaves_it_void(stage: Stage, outside: Outside) -> None:

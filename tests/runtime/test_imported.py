@@ -9,6 +9,7 @@ from milepost.core import entries as e
 from milepost.core.code_entries import Resumed
 from milepost.operations import keys, transfer
 from tests.runtime.bank import Bank, paying, tool_of
+from tests.runtime.policies import fields
 from tests.runtime.stage import Stage, has_entry, parked, status_of
 from tests.runtime.test_restored_authority import taken_in
 from tests.runtime.test_vouching import forge
@@ -66,8 +67,13 @@ async def test_what_another_run_has_done_here_is_not_tried_again_by_one_that_was
         await status_of(other.handle(given.id), "parked")
         stage.clock.advance("2h")
         ended = await status_of(other.handle(given.id), "failed", "done", "blocked")
+        failed = (await fields(other, given.id, "effect_failed"))[-1]
+        third = await other.start(bank.paying, "o-1")
+        assert await third.result(timeout="10s") == "paid o-1", "whoever has done it is still whose it is"
 
     assert ended.status == ("failed" if here else "done")
+    told = (failed["reason"], failed.get("by"), failed["attempt"], failed.get("final", False))
+    assert told == (("conflict", "once", 1, True) if here else ("not_sent", None, 1, False))
     assert bank.done == ["o-1"]
 
 

@@ -2,9 +2,15 @@
 
 import asyncio
 import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, has_entry, until
+from tests.runtime.policies import ALLOW, File, fields
+from tests.runtime.selling import RICH, USD1, limit, stands
+from tests.runtime.stage import Stage, has_entry, names, until
 
 
 async def test_an_identity_is_claimed_by_whichever_try_of_a_transactional_tool_commits(stage: Stage) -> None:
@@ -66,3 +72,69 @@ async def test_an_attempt_that_was_said_not_to_have_happened_contradicts_the_rec
         finally:
             go_on[1].set()
             hold.set()
+
+
+class Booking:
+    """A transactional tool, the first tries of which are taken back."""
+
+    def __init__(self, times: int = 1, **options: Any) -> None:
+        failures: list[Exception] = [ValueError("no room")] * times
+
+        @mp.tool(name="book", effect="transactional", retry=mp.Retry(2, first="1ms"), **options)
+        def book(tx: mp.Tx) -> str:
+            if failures:
+                raise failures.pop()
+            return "booked"
+
+        @mp.workflow(version="1", name="flow", tools=[book])
+        async def flow(run: mp.Run) -> str:
+            return await book()
+
+        self.flow = flow
+
+
+async def test_each_try_that_was_taken_back_gave_its_money_back_with_it(stage: Stage) -> None:
+    flow = Booking(cost=USD1).flow
+    async with stage.app(flow) as app:
+        await limit(app, usd=1)
+        handle = await app.start(flow, budget=RICH)
+
+        assert await handle.result(timeout="10s") == "booked"
+        assert [one.get("reserve", {}) for one in await fields(app, handle.id, "effect_started")] == [{}, {"usd": "1"}]
+        assert await stands(app) == {"total ever": ("1", "0")}
+
+
+@pytest.mark.parametrize("times", [0, 1])
+async def test_an_approval_holds_for_the_tries_after_one_that_was_taken_back(stage: Stage, times: int) -> None:
+    """Requirement 20."""
+    flow = Booking(times, approval=True).flow
+    async with stage.app(flow) as app:
+        handle = await app.start(flow)
+        (row,) = await until(lambda: app.inspect.approvals("asked"))
+        await app.approve(row.id, by="ann")
+
+        assert await handle.result(timeout="10s") == "booked"
+        assert [one.get("approval") for one in await fields(app, handle.id, "effect_started")] == [
+            row.id,
+            *[None] * times,
+        ]
+        assert "approval_closed" not in await names(app, handle.id)
+        assert (await names(app, handle.id)).count("approval_asked") == 1
+
+
+@pytest.mark.parametrize("times", [0, 1])
+async def test_a_question_that_is_not_asked_any_more_is_closed_also_where_the_try_was_taken_back(
+    stage: Stage, tmp_path: Path, times: int
+) -> None:
+    policy = File(tmp_path / "policy.toml")
+    flow = Booking(times).flow
+    async with stage.app(flow, policy=policy.says("each; ask")) as app:
+        handle = await app.start(flow)
+        (row,) = await until(lambda: app.inspect.approvals("asked"))
+        policy.says(ALLOW)
+
+        assert await handle.result(timeout="10s") == "booked"
+        told = await names(app, handle.id)
+        assert told.index("approval_closed") < told.index("effect_started")
+        assert told.count("effect_failed") == times
+        assert [closed["id"] for closed in await fields(app, handle.id, "approval_closed")] == [row.id]

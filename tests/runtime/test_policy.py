@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,18 @@ async def test_what_no_rule_answers_waits_and_says_what_to_type(
         assert waiting.ask.startswith(f"milepost policy check {path}: flow/mail#1 is denied under version 1: {why}")
         assert await names(app, handle.id) == ["run_created", "claimed", "effect_planned", "run_parked"]
     assert outside.sent == []
+
+
+async def test_a_rule_sees_whom_the_run_acts_for_and_until_when(stage: Stage, outside: Outside, policy: File) -> None:
+    flow = one_call(mailing(outside))
+    until = datetime(2030, 1, 1, tzinfo=UTC)
+    acting = mp.Authority("bot", tenant="acme", scopes=("mail",), expires=until)
+    sees = (
+        f"authority.principal == 'bot' && authority.tenant == 'acme' && authority.scopes == ['mail'] "
+        f"&& authority.expires_at == {int(until.timestamp() * 1_000)}"
+    )
+    async with stage.app(flow, policy=policy.says(f'whose; allow; when = "{sees}"')) as app:
+        assert await (await app.start(flow, "ann", authority=acting)).result(timeout="10s") == "sent ann"
 
 
 @pytest.mark.parametrize("text", ["version = ", 'version = "1"\n[[rule]]\nname = "x"\nverdict = "alow"\n', None])
@@ -241,6 +254,38 @@ async def test_a_policy_that_denies_now_ends_what_waits_for_an_approval_and_answ
         (answered,) = await fields(app, handle.id, "approval_answered")
         assert answered["by"] == "policy never"
     assert outside.sent == []
+
+
+async def test_a_denial_answers_the_question_about_its_own_call_alone(
+    stage: Stage, outside: Outside, policy: File
+) -> None:
+    tool = mailing(outside)
+
+    @mp.workflow(version="1", name="flow", tools=[tool])
+    async def flow(run: mp.Run) -> list[str]:
+        async def told(to: str) -> str:
+            try:
+                return await tool(to)
+            except mp.Denied:
+                return f"not to {to}"
+
+        return list(await run.gather(told("ann"), told("bob")))
+
+    async with stage.app(flow, policy=policy.says(ASK)) as app:
+        handle = await app.start(flow)
+        await has_entry(app, handle.id, "approval_asked", 2)
+        asked = await fields(app, handle.id, "approval_asked")
+        policy.says(ASK, NEVER.replace('"mail"', '"mail"; when = "args.to == \'ann\'"'))
+        await has_entry(app, handle.id, "effect_failed")
+        (answered,) = await fields(app, handle.id, "approval_answered")
+        (failed,) = await fields(app, handle.id, "effect_failed")
+        assert [one["id"] for one in asked if one["step"] == failed["step"]] == [answered["id"]]
+        assert answered["why"] == "denied by policy rule 'never': no mail today"
+        assert (await names(app, handle.id)).count("effect_planned") == 2
+        (row,) = await app.inspect.approvals("asked")
+        assert row.id not in {one["id"] for one in asked}, "under another policy it is another question"
+        await app.approve(row.id, by="ann")
+        assert await handle.result(timeout="10s") == ["not to ann", "sent bob"]
 
 
 async def test_an_approval_given_under_a_policy_that_denies_by_now_is_not_used(

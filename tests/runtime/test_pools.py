@@ -7,6 +7,7 @@ import pytest
 
 import milepost as mp
 from milepost.operations.budgets import pools
+from tests.runtime.policies import fields
 from tests.runtime.selling import BOT, RICH, USD1, Shop, buying, limit, stands
 from tests.runtime.stage import Stage, names, parked, status_of, until
 
@@ -145,6 +146,29 @@ async def test_a_retry_reserves_once_and_a_refusal_for_good_releases(stage: Stag
         assert await stands(app) == {"total ever": ("2", "0")}
 
 
+async def test_an_effect_that_is_sent_again_is_paid_for_once(stage: Stage) -> None:
+    """Whatever became of the first attempt, the provider sees one key and charges once."""
+    attempts: list[int] = []
+
+    @mp.tool(effect="keyed", key_ttl="24h", cost=USD1, retry=mp.Retry(3, first="1ms"))
+    async def pay(call: mp.Call) -> str:
+        attempts.append(call.attempt)
+        if call.attempt == 1:
+            raise RuntimeError("line broke")
+        return "paid"
+
+    @mp.workflow(version="1", name="flow", tools=[pay])
+    async def flow(run: mp.Run) -> str:
+        return await pay()
+
+    async with stage.app(flow) as app:
+        await limit(app, usd=5)
+        handle = await app.start(flow, budget=RICH)
+        assert await handle.result(timeout="10s") == "paid"
+        assert [one.get("reserve", {}) for one in await fields(app, handle.id, "effect_started")] == [{"usd": "1"}, {}]
+        assert (attempts, await stands(app)) == ([1, 2], {"total ever": ("1", "0")})
+
+
 async def test_each_try_of_a_read_that_costs_is_paid_for_by_itself(stage: Stage, shop: Shop) -> None:
     """Requirement 83. Three tries with money for two: the third one waits, and is not made on credit."""
     tool = shop.tool(effect="read", key_ttl=None, retry=mp.Retry(3, first="1ms"))
@@ -266,6 +290,29 @@ async def test_what_costs_more_than_was_reserved_raises_an_alarm_and_is_booked(
         assert over == {handle.id: {"usd": Decimal("1.00"), "tokens": Decimal(6)}}
         views = await pools(app._need_engine().store, 0)
         assert [(view.unit, f"{view.spent:f}") for view in views] == [("tokens", "6"), ("usd", "3.00")]
+
+
+@pytest.mark.parametrize("kind", ["refused for good", "a read that raises"])
+async def test_what_failed_and_cost_more_than_was_reserved_raises_the_alarm_too(stage: Stage, kind: str) -> None:
+    """Requirement 83."""
+    options = {"effect": "read", "retry": mp.Retry(1)} if kind == "a read that raises" else {"effect": "irreversible"}
+
+    @mp.tool(name="act", cost=USD1, **options)
+    async def act(call: mp.Call) -> str:
+        call.spent(usd=Decimal(3))
+        raise mp.Rejected("too late") if kind == "refused for good" else RuntimeError("line broke")
+
+    @mp.workflow(version="1", name="flow", tools=[act])
+    async def flow(run: mp.Run) -> str:
+        try:
+            return str(await act())
+        except mp.StepFailed:
+            return "failed"
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, budget=RICH)
+        assert await handle.result(timeout="10s") == "failed"
+        assert (await app.inspect.detail(handle.id)).overspent == {"usd": "2"}
 
 
 async def test_what_stays_within_its_reservation_raises_no_alarm(stage: Stage, shop: Shop) -> None:

@@ -290,3 +290,95 @@ async def test_what_was_never_sent_is_sent_though_its_key_would_have_expired_mea
         stage.clock.advance("2h")
         assert await handle.result(timeout="10s") == "done"
         assert attempts == [1, 2]
+
+
+@pytest.mark.parametrize("effect", ["irreversible", "transactional"])
+async def test_a_call_that_is_cancelled_while_its_start_is_being_refused_leaves_nothing_that_is_waited_for(
+    stage: Stage, effect: str
+) -> None:
+    calls: list[str] = []
+
+    def act(*_: mp.Tx) -> str:
+        calls.append("act")
+        return "done"
+
+    def in_a_transaction(tx: mp.Tx) -> str:
+        return act(tx)
+
+    def outside() -> str:
+        return act()
+
+    made = mp.tool(name="act", effect=effect, cost={"usd": 1})  # type: ignore[call-overload]
+    tool = made(in_a_transaction if effect == "transactional" else outside)
+
+    @mp.tool(effect="irreversible")
+    async def free() -> str:
+        return "free"
+
+    async def hasty() -> str:
+        try:
+            async with asyncio.timeout(0):
+                return str(await tool())
+        except TimeoutError:
+            return "gave up"
+
+    @mp.workflow(version="1", name="flow", tools=[tool, free])
+    async def flow(run: mp.Run) -> list[str]:
+        return list(await run.gather(hasty(), free()))
+
+    async with stage.app(flow, still=True) as app:
+        await frozen(app, "tool:act")
+        handle = await app.start(flow, budget={"usd": 1})
+
+        assert await handle.result(timeout="10s") == ["gave up", "free"]
+        assert (await names(app, handle.id)).count("effect_started") == 1  # of the other call
+        assert calls == []
+
+
+async def test_a_call_that_is_cancelled_while_its_run_is_taken_away_lets_go_of_it(stage: Stage) -> None:
+    calls: list[str] = []
+    go_on = asyncio.Event()
+    seen: list[BaseException] = []
+
+    @mp.tool(effect="irreversible")
+    async def act() -> str:
+        calls.append("act")
+        return "done"
+
+    @mp.tool(effect="irreversible")
+    async def free() -> str:
+        return "free"
+
+    async def hasty() -> str:
+        await go_on.wait()
+        try:
+            async with asyncio.timeout(0):
+                return await act()
+        except BaseException as error:
+            seen.append(error)
+            raise
+
+    @mp.workflow(version="1", name="flow", tools=[act, free])
+    async def flow(run: mp.Run) -> list[str]:
+        return list(await run.gather(hasty(), free()))
+
+    async with stage.app(flow, still=True) as app:
+        handle = await app.start(flow)
+        await has_entry(app, handle.id, "claimed")
+        engine = app._need_engine()
+
+        async def waits() -> bool:
+            return handle.id in engine.sessions
+
+        await until(waits)
+        operator = stage.app(flow, still=True)
+        async with operator.client():
+            await operator.kill(handle.id, why="runaway")
+        go_on.set()
+
+        async def let_go() -> bool:
+            return handle.id not in engine.sessions and bool(seen)
+
+        await until(let_go)
+        assert calls == []
+        assert (await handle.status()).status == "killed"

@@ -10,7 +10,7 @@ from milepost.core import codec
 from milepost.core import entries as e
 from milepost.operations import keys
 from milepost.stores.api import Append, Claim
-from tests.runtime.policies import Outside, fields, mailing, one_call
+from tests.runtime.policies import ALLOW, File, Outside, fields, mailing, one_call
 from tests.runtime.stage import Stage, has_entry, parked
 from tests.runtime.test_approvals import asked, refusals, say
 
@@ -240,6 +240,36 @@ async def test_an_agent_that_calls_the_approve_api_from_inside_a_tool_approves_n
         await parked(handle, "approval")
         assert await refusals(app, handle.id) == ["unsigned"]
     assert outside.sent == []
+
+
+async def test_a_question_under_another_policy_is_not_closed_for_want_of_a_signature(
+    stage: Stage, outside: Outside, desk: Desk
+) -> None:
+    policy = File(desk.folder / "policy.toml")
+    flow = one_call(mailing(outside))
+    async with stage.app(flow, trust=desk.trust, policy=policy.says("each; ask")) as app:
+        handle = await app.start(flow, "ann")
+        row = await asked(app)
+        policy.says(ALLOW)
+        assert await handle.result(timeout="10s") == "sent ann"
+        (closed,) = await fields(app, handle.id, "approval_closed")
+    assert (closed["id"], closed["standing"]) == (row.id, "superseded")
+    assert closed["why"].startswith("the policy is ")
+
+
+async def test_a_question_that_is_not_asked_any_more_says_so(stage: Stage, outside: Outside, desk: Desk) -> None:
+    asks = [True]
+    tool = mailing(outside, approval=lambda to: asks[0] and bool(to))
+    flow = one_call(tool)
+    async with stage.app(flow, trust=desk.trust) as app:
+        handle = await app.start(flow, "ann")
+        await asked(app)
+        asks[0] = False
+    async with stage.app(flow, trust=desk.trust) as app:
+        await app.send(handle.id, "nothing", 1)
+        await has_entry(app, handle.id, "approval_closed")
+        (closed,) = await fields(app, handle.id, "approval_closed")
+    assert (closed["standing"], closed["why"]) == ("superseded", "it is not asked for any more")
 
 
 async def test_without_a_trust_file_an_answer_needs_no_signature(stage: Stage, outside: Outside) -> None:

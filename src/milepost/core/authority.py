@@ -76,4 +76,4 @@ def missing_scopes(authority: Granted, needed: Iterable[str], now: int) -> tuple
     if expired(authority, now):
         return tuple(sorted(needed))
     missing = set(needed).difference(authority.scopes)
-    return tuple(sorted(missing)) if missing else ()
+    return tuple(sorted(missing))

@@ -136,8 +136,9 @@ def read(run: str, entries: Iterable[e.Entry]) -> History:
             history.confirmed[state.visit, entry.step] = seq
         elif isinstance(entry, e.ChildStarted):
             history.children[entry.child] = (state.visit, "running")
-        elif isinstance(entry, e.ChildEnded):
-            history.children[entry.child] = (history.children.get(entry.child, (0, ""))[0], entry.status)
+        elif isinstance(entry, e.ChildEnded) and entry.child in history.children:
+            visit, _ = history.children[entry.child]
+            history.children[entry.child] = (visit, entry.status)
     _close(history)
     return history
 

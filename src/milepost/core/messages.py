@@ -7,6 +7,7 @@ marks it taken. So an operator never waits for a worker, and a worker that lost 
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Literal
 
 import msgspec
 
@@ -69,6 +70,9 @@ class Resolve(Message, frozen=True, tag="resolve.1"):
     value: msgspec.Raw = msgspec.Raw(b"null")
     id: str = ""
     signature: str = ""
+
+
+Sight = Literal["returned", "not_sent", "rejected", "unknown"]
 
 
 class Evidence(Message, frozen=True, tag="evidence.1"):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _said = msgspec.json.Decoder(dict[str, Any])
 KINDS: Final = ("answer", "grant", "resolve")  # of messages whose refusal somebody has to hear of
 OF_PERSON: Final = "person "
+Worded = e.Widened | e.EffectConfirmed | e.EffectFailed | e.FindingRecorded  # what may rest on a word
 
 
 def granted(store: str, run: str, message: m.Grant) -> bytes:
@@ -80,16 +81,15 @@ def replayed(state: RunState, message: m.Grant | m.Resolve) -> tuple[str, str] |
 
 def needs_word(entry: e.Entry) -> str:
     """Return which kind of word an entry rests on: `grant`, `resolve`, or none."""
+    if not isinstance(entry, Worded) or (isinstance(entry, e.EffectFailed) and entry.reason == "denied"):
+        return ""  # a denial answers an approval, and that carries its own signature
     if isinstance(entry, e.Widened):
         return "grant"
-    by_person = getattr(entry, "by", "").startswith(OF_PERSON)
-    if isinstance(entry, e.EffectFailed) and entry.reason == "denied":
-        return ""  # the answer to an approval, which carries its own signature
-    return "resolve" if by_person and isinstance(entry, e.EffectConfirmed | e.EffectFailed | e.FindingRecorded) else ""
+    return "resolve" if entry.by.startswith(OF_PERSON) else ""
 
 
 def disagreement(
-    word: WordSigned, entry: e.Entry, store: str, run: str, *, effect: Effect | None = None, value: bytes = b""
+    word: WordSigned, entry: Worded, store: str, run: str, *, effect: Effect | None = None, value: bytes
 ) -> str:
     """Return in what an entry differs from the word in front of it, empty where it is just what was signed.
 
@@ -97,27 +97,26 @@ def disagreement(
     msgspec.DecodeError where what was signed is no statement.
     """
     said = _said.decode(word.said)
-    expected = {"store": store, "run": run, "id": word.id, "by": word.by, "why": getattr(entry, "why", "")}
+    expected = {"store": store, "run": run, "id": word.id, **_expected(entry, value)}
+    if effect is not None:
+        named = effect.step if said.get("path") == effect.step else effect.path
+        expected |= {"path": named, "key": effect.key, "attempt": effect.attempt}
+    differs = {fact for fact, wanted in expected.items() if said.get(fact) != wanted}
+    if word.by != expected["by"]:
+        differs.add("by")  # whose key it is looked at with is who is named
+    return ", ".join(sorted(differs))
+
+
+def _expected(entry: Worded, value: bytes) -> dict[str, Any]:
     if isinstance(entry, e.Widened):
-        expected |= {"domain": GRANT, "scopes": list(entry.scopes), "budget": _texts(entry.budget)}
-        name = entry.by
-    else:
-        name = str(getattr(entry, "by", "")).removeprefix(OF_PERSON)
-        expected |= {"domain": RESOLUTION, "answer": _answer(entry)}
-        if effect is not None:
-            named = effect.step if said.get("path") == effect.step else effect.path
-            expected |= {"path": named, "key": effect.key, "attempt": effect.attempt}
-        if isinstance(entry, e.EffectConfirmed):
-            expected["value"] = digest_of_value(value)
-        if isinstance(entry, e.FindingRecorded):
-            expected["why"] = entry.evidence
-    if isinstance(entry, e.EffectFailed) and entry.reason == "person":
-        expected["answer"] = "did_not_happen"
-    expected["by"] = name
-    return ", ".join(sorted(fact for fact, value_ in expected.items() if said.get(fact) != value_))
-
-
-def _answer(entry: e.Entry) -> str:
-    if isinstance(entry, e.FindingRecorded):
-        return entry.answer
-    return "happened" if isinstance(entry, e.EffectConfirmed) else "rejected"
+        of_grant = {"scopes": list(entry.scopes), "budget": _texts(entry.budget)}
+        return {"domain": GRANT, "by": entry.by, "why": entry.why, **of_grant}
+    facts = {"domain": RESOLUTION, "by": entry.by.removeprefix(OF_PERSON)}
+    match entry:
+        case e.EffectConfirmed():
+            return {**facts, "answer": "happened", "why": entry.why, "value": digest_of_value(value)}
+        case e.EffectFailed():
+            answer = "did_not_happen" if entry.reason == "person" else "rejected"
+            return {**facts, "answer": answer, "why": entry.why}
+        case e.FindingRecorded():
+            return {**facts, "answer": entry.answer, "why": entry.evidence}

@@ -107,7 +107,7 @@ async def vouch(
             _approved(found, reading, state, entry, at, against)
         elif isinstance(entry, e.EffectFailed) and _denied(entry) and not (fresh and denied == (entry.by, entry.step)):
             reading.doubt(found, at, UNSIGNED, f"it is denied by {entry.by!r}, and nobody answered so")
-        elif kind:
+        elif kind and isinstance(entry, words.Worded):
             of_kind = word if word is not None and word.kind == kind else None
             if of_kind is not None and of_kind.id in taken:
                 reading.doubt(found, at, REPLAYED, f"this word of {of_kind.by!r} was taken before")
@@ -198,10 +198,10 @@ class _Reading:
 
 
 async def _worded(
-    found: Vouched, reading: _Reading, word: WordSigned | None, entry: e.Entry, at: _Place, effect: Effect | None
+    found: Vouched, reading: _Reading, word: WordSigned | None, entry: words.Worded, at: _Place, effect: Effect | None
 ) -> None:
     if word is None:
-        reading.doubt(found, at, UNSIGNED, f"it is said by {getattr(entry, 'by', '')!r}, and nobody signed it")
+        reading.doubt(found, at, UNSIGNED, f"it is said by {entry.by!r}, and nobody signed it")
         return
     value = b""
     if isinstance(entry, e.EffectConfirmed):

@@ -31,7 +31,7 @@ def call_for(session: Session, step: Any, key: str, number: int) -> Call | None:
         key=key,
         attempt=number,
         deadline=deadline,
-        secrets=gates.secrets_of(session, step.id if key else None),
+        secrets=gates.secrets_of(session, step.id),
         resources=engine.resource,
     )
 

@@ -41,6 +41,7 @@ from milepost.stores.pools import PoolShort, PoolSpent
 if TYPE_CHECKING:
     from milepost.core.breaker import Event
     from milepost.definitions.tools import Tool
+    from milepost.runtime.session import Saw
 
     Tried = tuple[Event, ...]
 
@@ -60,7 +61,7 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
     while branch.closed_by is not None and gates.still_open(session, branch.closed_by):
         await session.parked(step.id, Waiting("unknown"), branch.idle)
     record = branch.claim(step)
-    if tool.effect == "read" and not tool.costed and not callable(tool.approval) and not tool.approval:
+    if tool.effect == "read" and not tool.costed and tool.approval is False:
         try:
             if not isinstance(record, Effect):
                 return await reads.read(branch, step, record)
@@ -85,7 +86,7 @@ async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any
             if effect.outcome == "failed" and effect.final:
                 raise (Denied if effect.reason == "denied" else StepFailed)(step.path, effect.why)
             if effect.outcome == "unknown" and tool.effect != "read":
-                await gates.wait_unknown(branch, step, effect)
+                await gates.wait_unknown(branch, step)
                 continue
             if effect.outcome == "started":
                 await session.parked(step.id, Waiting("unknown"), branch.idle)
@@ -148,8 +149,7 @@ def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Onc
     again = session.state.imported or step.tool.effect == "transactional"
     if not step.tool.once or (started.attempt > 1 and not again):
         return None
-    plan = started.plan
-    value = (step.tool.once_of(step.bound) if plan is None else plan.once) or ""
+    value = step.tool.once_of(step.bound) or ""
     return Once(session.tenant, step.tool.name, value, step.id, step.bound.digest, started.attempt > 1)
 
 
@@ -198,7 +198,7 @@ def _unsent(
 ) -> None:
     """Record that an attempt was never sent. It is made again after `again_ms`; None: not any more."""
     now = session.engine.clock.now()
-    saw = (effect, number, "not_sent", b"null", why)
+    saw: Saw = (effect, number, "not_sent", b"null", why)
     if gates.earlier_unsettled(effect, number):
         settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="not_sent", why=why)
         session.put(settled, saw=saw, tried=tried)
@@ -317,7 +317,7 @@ def returned(
             spent=spent,
         )
         alarm = pools.overspent(session, effect, number, spent)
-        saw = (effect, number, "returned", data, "")
+        saw: Saw = (effect, number, "returned", data, "")
         session.put(confirmed, *alarm, chunks=chunks, saw=saw, tried=tried)
 
 
@@ -350,7 +350,7 @@ def _rejected(session: Session, tool: Tool[..., Any], effect: Effect, number: in
         return
     tried = waits.says_nothing(session, tool, effect.step, number)
     now = session.engine.clock.now()
-    saw = (effect, number, "rejected", b"null", why)
+    saw: Saw = (effect, number, "rejected", b"null", why)
     if gates.earlier_unsettled(effect, number):
         settled = e.AttemptSettled(at=now, step=effect.step, attempt=number, reason="rejected", why=why)
         session.put(settled, saw=saw, tried=tried)
@@ -367,10 +367,9 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
 
     Each try is paid for by itself: this one is settled, and the next one reserves anew.
     """
-    why = session.engine.why(error)
     if session.dropped is not None:
-        session.evidence(effect, number, "unknown", why=why)
         return
+    why = session.engine.why(error)
     delay = gates.retry_delay(session, step.tool, number, error)
     spent = {**call.spending} if call is not None and call.spending else None
     if spent is None:  # what it really cost is not known: the worst case

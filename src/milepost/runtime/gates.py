@@ -17,9 +17,7 @@ import msgspec
 from milepost.core import entries as e
 from milepost.core.authority import expired, missing_scopes
 from milepost.core.chain import step_key
-from milepost.core.decide import move_for
 from milepost.core.duration import parse_ms
-from milepost.core.outcome import Person
 from milepost.core.policy import Verdict
 from milepost.core.steps import Effect
 from milepost.definitions.http import classify
@@ -97,7 +95,7 @@ def planned(session: Session, step: ToolStep, now: int) -> e.EffectPlanned:
         digest=step.bound.digest,
         args=msgspec.Raw(step.bound.data),
         key=step_key(session.engine.store.id, session.run_id, state.visit, step.id, state.generation),
-        once=tool.once_of(step.bound) if tool.once else None,
+        once=tool.once_of(step.bound),
     )
 
 
@@ -118,7 +116,7 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
     held = session.about.authority
     if session.state.scopes or session.state.revoked:
         held = session.state.held(held)
-    missing = missing_scopes(held, tool.scopes, now) if tool.scopes else ()
+    missing = missing_scopes(held, tool.scopes, now)
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
     if expired(held, now):
@@ -165,7 +163,7 @@ def deny(session: Session, step: ToolStep, effect: Effect | None, verdict: Verdi
 def _as_effect(planned_: e.Entry) -> Effect:
     assert isinstance(planned_, e.EffectPlanned)
     p = planned_
-    return Effect(p.step, p.path, p.tool, p.version, p.effect, p.digest, p.args, p.key, p.once)
+    return Effect(p.step, p.path, p.tool, p.version, p.effect, p.digest, p.args, p.key)
 
 
 def before_start(session: Session, step: str) -> Callable[[], None]:
@@ -202,15 +200,11 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
     return restore
 
 
-async def wait_unknown(branch: Branch, step: ToolStep, effect: Effect) -> None:
+async def wait_unknown(branch: Branch, step: ToolStep) -> None:
     """Rest until an unknown effect is settled; what can be done about it is under way."""
     session = branch.session
     session.engine.settle_due(session)
-    move = move_for(effect, session.world())
-    ask = ""
-    if isinstance(move, Person):
-        ask = f"milepost resolve {session.run_id} {effect.path} --happened VALUE | --did-not-happen | --rejected"
-    await session.parked(step.id, Waiting("unknown", None, ask), branch.idle)
+    await session.parked(step.id, Waiting("unknown"), branch.idle)
 
 
 async def wait_switch(branch: Branch, step: ToolStep, effect: Effect | None, refusal: SwitchedOff) -> None:
@@ -301,12 +295,12 @@ def retry_delay(session: Session, tool: Tool[..., Any], attempt: int, error: Exc
     return tool.retry.delay_ms(attempt, session.engine.clock.chance(), floor_ms=floor)
 
 
-def secrets_of(session: Session, step: str | None) -> Callable[[str], str]:
+def secrets_of(session: Session, step: str) -> Callable[[str], str]:
     """Return how an attempt reads secrets: each one's fingerprint is recorded before a byte can leave with it."""
 
     def read(name: str) -> str:
         value = session.engine.secrets(name)
-        effect = None if step is None else session.state.steps.get(step)
+        effect = session.state.steps.get(step)
         if type(effect) is not Effect:
             return value
         # Keyed with the store's id, so that equal secrets of two stores do not show.

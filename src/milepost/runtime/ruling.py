@@ -86,7 +86,7 @@ def _budget(session: Session, tool: Tool[..., Any], bound: Bound, step: str) -> 
     """
     ledger = session.state.ledger
     own = ledger.reserved.get(step, {})
-    cost = tool.cost_of(bound) if tool.costed else {}
+    cost = tool.cost_of(bound)
     return {
         "left": {unit: float(ledger.left(unit) + own.get(unit, 0)) for unit in {*ledger.granted, *cost}},
         "cost": {unit: float(amount) for unit, amount in cost.items()},

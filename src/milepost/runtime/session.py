@@ -35,6 +35,7 @@ from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
 
 if TYPE_CHECKING:
+    from milepost.core.messages import Sight
     from milepost.core.state import RunState
     from milepost.definitions.tools import Tool
     from milepost.definitions.workflows import Workflow
@@ -45,9 +46,8 @@ TURNS = 8
 MERGEABLE = frozenset({"boundary", "chunks", "tried"})
 BY_REFERENCE_BYTES = 256 * 1024
 _REFERENCE = b'{"$ref":"'
-
-
-Saw = tuple[Effect, int, str, bytes, str]  # of an attempt: its effect, its number, and the arguments of `evidence`
+# Of an attempt: its effect, its number, and the arguments of `evidence`.
+Saw = tuple[Effect, int, messages.Sight, bytes, str]
 
 
 class Unloading(BaseException):
@@ -259,7 +259,7 @@ class Session:
         self.unload()
 
     def evidence(
-        self, effect: Effect, attempt: int, saw: str, value: bytes = b"null", why: str = "", *, visit: int | None = None
+        self, effect: Effect, attempt: int, saw: Sight, value: bytes = b"null", why: str = "", visit: int | None = None
     ) -> None:
         """Put into the inbox what an attempt of ours saw after we lost the run; `visit` is the present one by default.
 
@@ -481,13 +481,13 @@ class Session:
             if held is not None:
                 return held if until is None else Waiting(held.reason, until, held.ask)
             if not waits:
-                return Waiting("unknown", until, "")
+                return Waiting("unknown", until)
         asking = [waiting for waiting in waits if waiting.ask]
         if asking:
             return Waiting(asking[0].reason, until, "; ".join(dict.fromkeys(waiting.ask for waiting in asking)))
         if waits:
-            return Waiting(waits[0].reason, until, "")
-        return Waiting("time", until, "")
+            return Waiting(waits[0].reason, until)
+        return Waiting("time", until)
 
     async def parked(self, step: str, waiting: Waiting, idle: Callable[[], Awaitable[None]]) -> None:
         """Wait on behalf of a step, and let `rest` know what for."""

@@ -131,7 +131,7 @@ def waiting_for(session: Session, tool: Tool[..., Any], switch: Switch) -> Waiti
             return Waiting("person", None, f"{switch.scope}: {switch.why}")
         case "breaker" if may_probe(tool.effect):
             until = None if switch.until is None else session.engine.moment(switch.until)
-            return Waiting("breaker", until, "")
+            return Waiting("breaker", until)
         case "breaker":
             return Waiting("breaker", None, f"{thaw} ({switch.why})")
         case _:
@@ -170,7 +170,7 @@ async def wait_once(branch: Branch, step: ToolStep, scope: str) -> None:
     session = branch.session
     due = session.polls[step.id] = session.engine.clock.now() + LATER_MS
     session.stopped[step.id] = Awaited(scope)
-    await _rest(branch, step, Waiting("unknown", None, ""), due)
+    await _rest(branch, step, Waiting("unknown"), due)
 
 
 async def wait_halt(branch: Branch, step: ToolStep) -> None:
