@@ -112,11 +112,9 @@ def _expected(entry: Worded, value: bytes) -> dict[str, Any]:
         of_grant = {"scopes": list(entry.scopes), "budget": _texts(entry.budget)}
         return {"domain": GRANT, "by": entry.by, "why": entry.why, **of_grant}
     facts = {"domain": RESOLUTION, "by": entry.by.removeprefix(OF_PERSON)}
-    match entry:
-        case e.EffectConfirmed():
-            return {**facts, "answer": "happened", "why": entry.why, "value": digest_of_value(value)}
-        case e.EffectFailed():
-            answer = "did_not_happen" if entry.reason == "person" else "rejected"
-            return {**facts, "answer": answer, "why": entry.why}
-        case e.FindingRecorded():
-            return {**facts, "answer": entry.answer, "why": entry.evidence}
+    if isinstance(entry, e.EffectConfirmed):
+        return {**facts, "answer": "happened", "why": entry.why, "value": digest_of_value(value)}
+    if isinstance(entry, e.EffectFailed):
+        answer = "did_not_happen" if entry.reason == "person" else "rejected"
+        return {**facts, "answer": answer, "why": entry.why}
+    return {**facts, "answer": entry.answer, "why": entry.evidence}
