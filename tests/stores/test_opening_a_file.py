@@ -2,6 +2,7 @@
 
 import os
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -261,3 +262,25 @@ def test_opening_a_file_that_somebody_locks_says_that_it_is_busy(path: Path, mon
     with pytest.raises(StoreBusy):
         SqliteStore(str(path))
     file.close()
+
+
+def test_several_that_make_one_store_at_the_same_instant_all_open_it(tmp_path: Path) -> None:
+    """SQLite refuses one of two that turn the write-ahead log on at once, and does not ask it to wait."""
+    for number in range(40):
+        place, together = str(tmp_path / f"{number}.db"), threading.Barrier(4)
+        opened: list[str] = []
+        makers = [threading.Thread(target=make_a_store, args=(place, together, opened)) for _ in range(4)]
+        for maker in makers:
+            maker.start()
+        for maker in makers:
+            maker.join()
+
+        assert len(opened) == len(makers)
+        assert len(set(opened)) == 1
+
+
+def make_a_store(place: str, together: threading.Barrier, opened: list[str]) -> None:
+    together.wait()
+    store = SqliteStore(place, create=True)
+    opened.append(store.id)
+    store.close()

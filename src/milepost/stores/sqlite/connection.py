@@ -28,6 +28,7 @@ SQL = named_sql.load("milepost.stores.sqlite", "queries.sql", "keeping.sql", "po
 MIGRATIONS = known("milepost.stores.sqlite.migrations")
 OLDEST_SAFE = (3, 51, 3)
 BUSY_MS = 10_000
+TRY_AGAIN_S = 0.01
 LOG_BYTES = 16 * 1024 * 1024
 STATEMENTS = 256  # kept prepared: all that there are
 CHECKPOINT_PAGES = 4_000  # as many as the extended log holds: a page that changes often is copied back less often
@@ -108,8 +109,20 @@ def _expect_store(connection: apsw.Connection, place: str) -> None:
         raise NotAStore(place, "it is empty" if empty else "it is a SQLite file without Milepost's tables")
 
 
+def _write_ahead(connection: apsw.Connection) -> object:
+    """Turn the write-ahead log on. Of two that make a file at once SQLite refuses one without asking it to wait."""
+    until = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            return _one(connection, "PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(TRY_AGAIN_S)
+
+
 def _settle(connection: apsw.Connection, place: str) -> None:
-    mode = _one(connection, "PRAGMA journal_mode = WAL")
+    mode = _write_ahead(connection)
     if mode != "wal":
         why = f"{place} cannot use a write-ahead log (journal mode is {mode}); is it on a network file system?"
         raise StoreError(why)
