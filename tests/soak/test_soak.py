@@ -11,7 +11,7 @@ from milepost.app import open_store
 from soak.__main__ import BEGIN, END, main, soak, write
 from soak.judging import LEFT_OVER, bytes_of, leaks, missed, trend
 from soak.report import Report
-from soak.watching import Quarter, Table, Watch
+from soak.watching import PER_PROCESS, Quarter, Table, Watch
 from tests.servers.fixtures import OwnPostgres, own_postgres, postgres_servers
 
 __all__ = ["own_postgres", "postgres_servers"]
@@ -81,7 +81,7 @@ def test_what_is_left_over_on_the_server_is_named(watch: Watch, tmp_path: Path) 
 
 
 def test_more_connections_than_the_processes_may_have_are_seen(watch: Watch) -> None:
-    held = [psycopg.connect(watch.url, application_name="milepost") for _ in range(5)]
+    held = [psycopg.connect(watch.url, application_name="milepost") for _ in range(PER_PROCESS + 1)]
 
     watch.look(processes=2)
     assert watch.above == []
