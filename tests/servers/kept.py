@@ -14,10 +14,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.polling import eventually
 
 KEEPER = Path(__file__).with_name("keeper.py")
 PREFERRED = ("postgres", "nobody")
@@ -145,3 +148,56 @@ class Kept:
     def said(self, most: int = 2_000) -> str:
         """Return the end of what it has logged."""
         return self.log.read_text(errors="replace")[-most:] if self.log.exists() else ""
+
+
+class Restartable(ABC):
+    """A server that may be stopped, killed and started again with the state of its folder."""
+
+    stopped_by = signal.SIGTERM
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: Kept | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether its first process lives."""
+        return self._process is not None and self._process.running
+
+    @property
+    def pid(self) -> int:
+        """The id of its first process."""
+        assert self._process is not None, "it was started"
+        return self._process.pid
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+
+    def stop(self) -> None:
+        """Stop it as a service is stopped."""
+        self._end(self.stopped_by)
+
+    def kill(self) -> None:
+        """Kill its first process; others that it has find out by themselves."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it on the same port with the same state."""
+        if self.running:
+            self.stop()
+        self.start()
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._process is not None, "it was started"
+        self._process.end(number)
+
+    def close(self) -> None:
+        """End it in whatever state it is, and remove its folder."""
+        if self._process is not None:
+            self._process.end()
+        eventually(self._removed, saying="its processes to leave its folder")
+
+    def _removed(self) -> bool:
+        shutil.rmtree(self.folder, ignore_errors=True)  # a process that is just leaving may write one more file
+        return not self.folder.exists()

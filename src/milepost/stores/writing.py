@@ -9,6 +9,7 @@ refusal breaks nothing queued behind it. Heads in memory change only after the c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
@@ -83,7 +84,7 @@ class Rows:
         self.status: dict[int, tuple[Any, ...]] = {}
 
 
-class Batch:
+class Batch(ABC):
     """Writes one batch through statements that run inside a transaction."""
 
     def __init__(
@@ -306,9 +307,9 @@ class Batch:
         self._beside(append)
         self.moved.update(rows.heads)
 
+    @abstractmethod
     def work(self, append: Append, work: Callable[[Any], list[bytes]]) -> list[bytes]:
         """Run a transactional tool inside this transaction; return what it says came of it."""
-        raise NotImplementedError
 
     def system_entry(self, body: bytes, at: int) -> None:
         """Append to the journal of the store itself, whose head is read in the transaction: nobody owns it."""
