@@ -70,8 +70,9 @@ $(RUNNABLE): requirements/demo.lock pyproject.toml
 	$(BIN)/python $(EDITABLE)
 	@touch $@
 
-$(TESTABLE): requirements/dev.lock $(RUNNABLE)
+$(TESTABLE): requirements/dev.lock requirements/model.lock $(RUNNABLE)
 	$(BIN)/python $(LOCKED) $<
+	$(BIN)/python $(LOCKED) requirements/model.lock
 	@touch $@
 
 # Environments of their own: what they bring along must not decide which versions the package is tested with.
@@ -103,6 +104,7 @@ lock: .venv-lock/bin/uv  ## write requirements/*.lock anew, after a change of de
 	$(COMPILE) $(ARGS) --extra evaluation -o requirements/evaluation.lock
 	$(COMPILE) $(ARGS) --extra bench -o requirements/bench.lock
 	$(COMPILE) $(ARGS) --extra mutation -c requirements/dev.lock -o requirements/mutation.lock
+	$(COMPILE) $(ARGS) --extra hosts -o requirements/hosts.lock
 
 .venv-lock/bin/uv:
 	@$(PYTHON) -m venv .venv-lock
