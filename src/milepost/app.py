@@ -28,6 +28,7 @@ from milepost.definitions.tools import Cost, Tool, checked_reconciler
 from milepost.definitions.workflows import Workflow
 from milepost.errors import InvalidDeclaration, StartConflict, TookTooLong, UnknownWorkflow
 from milepost.fleet import Fleet
+from milepost.observing import Observing
 from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
 from milepost.operations.signatures import TrustedOperators
@@ -65,7 +66,7 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
     return kind(file or url, create=create, cipher=cipher)
 
 
-class App(Deciding, Fleet):
+class App(Deciding, Fleet, Observing):
     """A store, and the workflows and tools that this program knows. Opens nothing until it is entered.
 
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
@@ -259,6 +260,7 @@ class App(Deciding, Fleet):
             store.close()
             raise
         self._engine = engine
+        self._observed(engine)
 
     def _engine_over(self, store: Store, *, drives: bool) -> Engine:
         """Return the engine of this app. Whoever watches one from within (`milepost.testing`) overrides this."""
@@ -286,6 +288,7 @@ class App(Deciding, Fleet):
         if engine is not None:
             try:
                 await engine.close()
+                await self._unobserved()
             finally:
                 engine.store.close()
 

@@ -13,6 +13,7 @@ from milepost.cli.opening import find_run, now_ms, opened, wait_for
 from milepost.cli.options import common
 from milepost.cli.printing import ago, compact, heading, iso, moment, plain, say, say_json, short
 from milepost.cli.settings import Settings
+from milepost.core.tracing import trace_of
 from milepost.operations.approvals import attempts, shown
 from milepost.operations.checkpoints import checkpoints
 from milepost.operations.inspection import Inspector
@@ -62,6 +63,7 @@ def _json(detail: RunDetail) -> dict[str, Any]:
     authority = detail.about.authority
     return {
         **run_json(detail.row),
+        "trace": trace_of(detail.row.id),
         "deadline": iso(detail.about.deadline),
         "forked_from": detail.about.forked_from,
         "goes_back_to": detail.goes_back_to,
@@ -114,6 +116,7 @@ def _head(detail: RunDetail) -> None:
     if row.owner is not None:
         _field("worker", row.owner)
     _field("record", f"{row.seq} entries, epoch {row.epoch}")
+    _field("trace", trace_of(row.id))
     if detail.row.status == "done":
         _field("result", compact(detail.result, 1_000))
     if detail.cancel is not None and row.status not in {"cancelled", "done"}:

@@ -120,6 +120,7 @@ class RunCreated(Entry, frozen=True, tag="run_created.1"):
     run: str
     by: str = ""
     why: str = ""
+    trace: str = ""  # connects all that is known of the run, here and in other systems: core/tracing.py
 
 
 class Claimed(Entry, frozen=True, tag="claimed.1"):

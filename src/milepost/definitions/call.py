@@ -14,6 +14,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeAlias, TypeVar
 
+from milepost.core import tracing
 from milepost.core.duration import Duration, parse_ms
 from milepost.errors import InvalidValue, NestedStep, Waiting
 
@@ -71,11 +72,11 @@ class Call:
     ends (aware, UTC).
     """
 
-    __slots__ = ("_resources", "_secrets", "attempt", "deadline", "key", "noted", "spending")
+    __slots__ = ("_of", "_resources", "_secrets", "attempt", "deadline", "key", "noted", "spending")
 
     def __init__(
-        self, *, key: str, attempt: int, deadline: datetime,
-        secrets: Callable[[str], str], resources: Callable[[type[Any]], Any],
+        self, *, key: str, attempt: int, deadline: datetime, secrets: Callable[[str], str],
+        resources: Callable[[type[Any]], Any], of: tuple[str, int, str] | None = None,
     ) -> None:  # fmt: skip
         self.key = key
         self.attempt = attempt
@@ -84,6 +85,18 @@ class Call:
         self.spending: dict[str, Decimal] = {}
         self._secrets = secrets
         self._resources = resources
+        self._of = of
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C header that makes what another system does part of the run's trace; empty outside a run.
+
+        Send it as `traceparent`. It is made from the run, the step and the attempt, so every process makes the same.
+        """
+        if self._of is None:
+            return ""
+        run_id, visit, step = self._of
+        return tracing.traceparent(tracing.trace_of(run_id), tracing.attempt_span(run_id, visit, step, self.attempt))
 
     def secret(self, name: str) -> str:
         """Return a secret from the app's provider; by default the environment variable `name`.

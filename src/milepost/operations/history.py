@@ -26,6 +26,7 @@ from milepost.core.authority import Authority
 from milepost.core.budget import amounts
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of
+from milepost.core.tracing import trace_of
 from milepost.errors import Damaged, InvalidValue, NotReversible, StartConflict, UnknownBoundary
 from milepost.stores.api import Create, Created, Deliver, NewRun, Post
 
@@ -212,7 +213,9 @@ def _new(
         workflow=about.workflow,
         version=about.version,
         digest=same,
-        entry=codec.encode(e.RunCreated(at=now, run=fork_id, boundary=boundary, by=by, why=why)),
+        entry=codec.encode(
+            e.RunCreated(at=now, run=fork_id, boundary=boundary, by=by, why=why, trace=trace_of(fork_id))
+        ),
         segment=boundary.segment,
         at=now,
         due=None if about.attached else now,

@@ -12,6 +12,7 @@ from milepost.core import entries as e
 from milepost.core.chain import verify
 from milepost.core.chunks import digest_of
 from milepost.core.history import undoing
+from milepost.core.manifest import Manifest
 from milepost.core.state import RunState, fold
 from milepost.core.steps import ChildWait, Effect, Read, Receive, Sleep
 from milepost.errors import Damaged, MilepostError
@@ -148,6 +149,18 @@ class Inspector:
             fields.pop("entry")
             lines.append(Line(one.seq, fields.pop("at"), codec.name_of(entry), fields, one.hash.hex()))
         return lines
+
+    async def entries(self, run_id: str, after: int = 0) -> list[tuple[int, e.Entry]]:
+        """Return what was appended to a run's record behind the entry number `after`, as (number, entry), oldest first.
+
+        For those who follow a run: each asks for what it has not seen. Raises UnknownRun, MalformedEntry.
+        """
+        return [(one.seq, codec.decode(one.plain)) for one in await self._store.after(run_id, after)]
+
+    async def begun_with(self, run_id: str, boundary: e.Boundary) -> tuple[e.About, Manifest]:
+        """Return what is true of a run, and the versions, as of one of its boundaries. Raises Damaged."""
+        about = msgspec.json.decode(await self._chunk(run_id, boundary.about), type=e.About)
+        return about, msgspec.json.decode(await self._chunk(run_id, boundary.manifest), type=Manifest)
 
     async def detail(self, run_id: str) -> RunDetail:
         """Return all that the record says of a run now. Raises UnknownRun, Damaged."""

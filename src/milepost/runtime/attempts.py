@@ -33,6 +33,7 @@ def call_for(session: Session, step: Any, key: str, number: int) -> Call | None:
         deadline=deadline,
         secrets=gates.secrets_of(session, step.id),
         resources=engine.resource,
+        of=(session.run_id, session.state.visit, step.id),
     )
 
 

@@ -15,6 +15,7 @@ from milepost.core.chunks import digest_of, join, split
 from milepost.core.manifest import Manifest, Part, Promises
 from milepost.core.queues import DEFAULT, Place
 from milepost.core.state import fold
+from milepost.core.tracing import trace_of
 from milepost.definitions.workflows import Workflow
 from milepost.errors import Damaged
 from milepost.stores.api import NewRun
@@ -112,7 +113,7 @@ def new_run(
         workflow=name,
         version=version,
         digest=sha256(name.encode() + b"\0" + data).hexdigest(),
-        entry=codec.encode(e.RunCreated(at=now, run=run_id, boundary=boundary)),
+        entry=codec.encode(e.RunCreated(at=now, run=run_id, boundary=boundary, trace=trace_of(run_id))),
         segment=segment,
         at=now,
         due=None if workflow is None else stands.begins_at or now,

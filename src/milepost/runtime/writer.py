@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import StoreBusy, StoreError, StoreFailed
-from milepost.stores.api import Emit
+from milepost.stores.api import Append, Create, Emit
 
 if TYPE_CHECKING:
-    from milepost.stores.api import Append, Operation, Store
+    from milepost.stores.api import Operation, Store
 
 LAZY_S = 0.02
 QUEUE_MAX = 2_000
@@ -58,6 +58,7 @@ class Writer:
         self._closed = False
         self.failed: Exception | None = None
         self.on_failed: Callable[[Exception], None] | None = None
+        self.on_written: Callable[[set[str]], None] | None = None
         self.tools_in_flight = 0
         self.turn = 0
         self._since = 0.0
@@ -213,6 +214,8 @@ class Writer:
                     future.set_result(answer)
             elif refused is not None and isinstance(answer, Exception):
                 refused(answer)
+        if self.on_written is not None:
+            self.on_written(_written(batch, answers))
 
     async def _try(self, operations: list[Operation]) -> list[Any]:
         slow = getattr(self._store, "commit_seconds", 0.0) > SLOW_COMMIT_S
@@ -236,3 +239,16 @@ class Writer:
                 refused(self.failed)
         if self.on_failed is not None:
             self.on_failed(self.failed)
+
+
+def _written(batch: list[Queued], answers: list[Any]) -> set[str]:
+    """Return the runs to whose record a batch added something."""
+    runs = set()
+    for (operation, _, _), answer in zip(batch, answers, strict=True):
+        if isinstance(answer, Exception):
+            continue
+        if type(operation) is Append:
+            runs.add(operation.head.run_id)
+        elif type(operation) is Create:
+            runs.add(answer.id)
+    return runs
