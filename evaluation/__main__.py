@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from evaluation.everywhere import killed_everywhere
 from evaluation.once import MOMENTS, killed_once
+from evaluation.page import PAGE, of_all
 
 SUITES = ("banking", "slack", "travel", "workspace")
 
@@ -23,14 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, metavar="N", help="N kill points, spread evenly, instead of all of them")
     parser.add_argument("--moment", choices=MOMENTS, help="the first part: the same moment for every kill")
     parser.add_argument("--together", type=int, default=3, metavar="N", help="tasks at a time (default: %(default)s)")
+    parser.add_argument("--write", action="store_true", help=f"write the second part's table into {PAGE}")
     chosen = parser.parse_args(arguments)
+    if chosen.write and not of_all(chosen):
+        parser.error("--write is for all tasks at all points: leave --part once, --suite, --task and --sample out")
     good = True
     if chosen.part != "everywhere" and chosen.suite in {None, "banking"}:
         good = killed_once(chosen.task, chosen.moment, together=chosen.together)
         print()
     if chosen.part != "once":
         try:
-            found = killed_everywhere(chosen.suite, chosen.task, chosen.sample, together=chosen.together)
+            found = killed_everywhere(
+                chosen.suite, chosen.task, chosen.sample, together=chosen.together, page=PAGE if chosen.write else None
+            )
         except LookupError as error:
             parser.error(str(error))
         good = found and good

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from evaluation.hosting import OutsideClient, outside_process
+from evaluation.page import write
 from evaluation.points import MOMENTS, Case, points_of, sample
 from evaluation.printing import print_table
 from evaluation.sweep import Swept, sweep
@@ -18,10 +20,12 @@ def killed_everywhere(
     *,
     together: int,
     program: str = "evaluation.agentdojo_outside",
+    page: Path | None = None,
 ) -> bool:
     """Sweep the tasks (or one suite, one task, a sample) and print a table. Whether nothing was different.
 
-    `program` is the module that serves the outside world. Raises LookupError where no task fits.
+    `program` is the module that serves the outside world; `page` gets the table too. Raises LookupError where no task
+    fits.
     """
     began = time.monotonic()
     with outside_process(program) as port:
@@ -36,15 +40,16 @@ def killed_everywhere(
         points = sample([point for case in able for point in points_of(case)], size)
         print(f"{len(cases)} of {len(known)} user tasks: killed {', '.join(MOMENTS)} each call\n")
         swept = sweep(port, points, together=together)
-    print_table(HEADINGS, table(cases, swept.verdicts))
+    rows = table(cases, swept.verdicts)
+    print_table(HEADINGS, rows)
     _print_causes(cases, swept)
     different = sum(bool(one.differences) for one in swept.verdicts)
     tasks = {one.point.case.name for one in swept.verdicts}
     spoilt = {one.point.case.name for one in swept.verdicts if one.differences} | set(swept.wrong)
-    print(
-        f"{len(tasks - spoilt)} of {len(tasks)} tasks equal at every kill point tried, {different} of {len(points)} "
-        f"different; {time.monotonic() - began:.0f} s"
-    )
+    equal = f"{len(tasks - spoilt)} of {len(tasks)} tasks equal at every kill point tried"
+    print(f"{equal}, {different} of {len(points)} different; {time.monotonic() - began:.0f} s")
+    if page is not None:
+        write(page, rows, f"{equal}; {different} of {len(points)} different.")
     return not different and not swept.wrong
 
 
