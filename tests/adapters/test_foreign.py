@@ -1,6 +1,7 @@
 """Tools that a JSON schema declares: their arguments, their digest, who sends them, what the manifest says of them."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -72,7 +73,11 @@ async def test_each_argument_is_a_name_of_its_own_to_policy_approval_and_cost(st
         '[[rule]]\nname = "small"\nwhen = "args.cents <= 100"\nverdict = "allow"\n'
         '[[rule]]\nname = "large"\nwhen = "args.cents > 100"\nverdict = "deny"\n'
     )
-    pay = foreign("pay", PAY, approval=lambda order, cents, **rest: cents > 50)
+
+    def is_large(cents: int, **rest: Any) -> bool:
+        return cents > 50
+
+    pay = foreign("pay", PAY, approval=is_large)
 
     @pay.cost
     def _(*, cents: int, **rest: Any) -> dict[str, int]:
@@ -126,7 +131,9 @@ def test_a_missing_or_made_up_argument_is_refused_in_words_for_the_model() -> No
         ({"$ref": "#/$defs/In", "$defs": {"In": {"type": "object", "properties": {"a": {}}}}}, False),
     ],
 )
-def test_names_that_a_schema_does_not_list_are_allowed_where_it_says_so(schema: dict[str, Any], is_open: bool) -> None:
+def test_names_that_a_schema_does_not_list_are_allowed_where_it_says_so(
+    schema: dict[str, Any], *, is_open: bool
+) -> None:
     arguments = foreign("pay", schema).arguments
 
     if is_open:
@@ -149,15 +156,40 @@ def test_what_is_declared_about_arguments_must_be_there_to_hold() -> None:
         foreign("pay", PAY, once=["order", "note"])
     with pytest.raises(mp.InvalidDeclaration, match="effekt"):
         foreign("pay", PAY, effekt="read")
-    pay = foreign("pay", PAY, effect="queryable")
-    with pytest.raises(mp.InvalidDeclaration, match="takes ordr"):
-        pay.reconcile(lambda ordr, **rest: mp.did_not_happen())
-    with pytest.raises(mp.InvalidDeclaration, match="default to note"):
-        pay.reconcile(lambda note, **rest: mp.did_not_happen())
-    with pytest.raises(mp.InvalidDeclaration, match="must take call, class, note, user-id"):
-        pay.reconcile(lambda order, cents: mp.did_not_happen())
-    with pytest.raises(mp.InvalidDeclaration, match="allows more"):
-        foreign("pay", {"type": "object"}, effect="queryable").reconcile(lambda: mp.did_not_happen())
+
+
+def misspelt(ordr: str, **rest: Any) -> mp.Finding[Any]:
+    return mp.did_not_happen()
+
+
+def needing_what_may_be_absent(note: str, **rest: Any) -> mp.Finding[Any]:
+    return mp.did_not_happen()
+
+
+def taking_few(order: str, cents: int) -> mp.Finding[Any]:
+    return mp.did_not_happen()
+
+
+def taking_nothing() -> mp.Finding[Any]:
+    return mp.did_not_happen()
+
+
+@pytest.mark.parametrize(
+    ("schema", "reconciler", "why"),
+    [
+        (PAY, misspelt, "takes ordr, which the schema does not name"),
+        (PAY, needing_what_may_be_absent, "default to note, which a call may leave out"),
+        (PAY, taking_few, "must take call, class, note, user-id"),
+        ({"type": "object"}, taking_nothing, "the schema allows more than it lists"),
+    ],
+)
+def test_a_reconciler_that_could_not_be_called_is_refused_at_declaration(
+    schema: dict[str, Any], reconciler: Any, why: str
+) -> None:
+    tool: mp.Tool[..., Any] = foreign("pay", schema, effect="queryable")
+
+    with pytest.raises(mp.InvalidDeclaration, match=why):
+        tool.reconcile(reconciler)
 
 
 def test_nothing_that_is_not_declared_is_taken_for_harmless() -> None:
@@ -187,20 +219,13 @@ def test_a_digest_is_the_same_in_every_process() -> None:
     told = set()
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        asked = msgspec_json([PAY, given])
+        asked = json.dumps([PAY, given]).encode()
         ended = subprocess.run(
             [sys.executable, "-c", program], input=asked, env=environment, check=True, capture_output=True
         )
         told.add(ended.stdout.decode().strip())
     pay = foreign("pay", PAY)
     assert told == {f"{pay.arguments.bind((), given).digest} {pay.fingerprint}"}
-
-
-def msgspec_json(value: Any) -> bytes:
-    """Return JSON."""
-    import msgspec
-
-    return msgspec.json.encode(value)
 
 
 def test_volatile_arguments_are_sent_and_identify_nothing() -> None:
@@ -329,8 +354,11 @@ async def test_a_def_that_returns_a_coroutine_has_sent_nothing(stage: Stage) -> 
     app = mp.App(stage.url, tools=[pay])
     given = {"order": "o", "cents": 1}
 
+    def hands_on(call: mp.Call, arguments: dict[str, Any]) -> Any:
+        return handler(call, arguments)
+
     async with app.attach(key="k") as run:
-        with through(pay, lambda call, arguments: handler(call, arguments), given):
+        with through(pay, hands_on, given):
             outcome = await run.attempt("c1", pay, **given)
 
     assert isinstance(outcome, mp.Failed)

@@ -11,7 +11,7 @@ from milepost.adapters.saying import to_model, to_person
 from milepost.errors import Reason
 
 INVITING = re.compile(
-    r"\b(fail\w*|error\w*|unsuccessful\w*|retr(y|ies|ied)|try|tried|again later|once more|timed? ?out)\b", re.I
+    r"\b(fail\w*|error\w*|unsuccessful\w*|retr(y|ies|ied)|try|tried|again later|once more|timed? ?out)\b", re.IGNORECASE
 )
 REASONS = get_args(Reason)
 

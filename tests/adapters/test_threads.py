@@ -175,6 +175,11 @@ async def test_authority_and_budget_are_those_that_a_run_begins_with(stage: Stag
     assert short.reason == "budget"
 
 
+def started(program: str, stage: Stage) -> subprocess.Popen[str]:
+    """Start a program on the store."""
+    return subprocess.Popen([sys.executable, "-c", program, stage.url], stdout=subprocess.PIPE, text=True)
+
+
 # ---------------------------------------------------------------- attempts
 
 
@@ -310,7 +315,7 @@ except KeyboardInterrupt:
 
 
 async def test_ctrl_c_in_a_script_records_what_is_not_known(stage: Stage) -> None:
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, stage.url], stdout=subprocess.PIPE, text=True)
+    process = started(INTERRUPTED, stage)
     assert process.stdout is not None
     assert await asyncio.to_thread(process.stdout.readline) == "in flight\n"
     process.send_signal(signal.SIGINT)
@@ -348,7 +353,7 @@ async def test_another_process_with_the_same_key_is_told_who_holds_it_and_takes_
 ) -> None:
     """Requirement 59."""
     threads = Threads(mp.App(stage.url, tools=[mail]))
-    process = subprocess.Popen([sys.executable, "-c", HOLDS, stage.url], stdout=subprocess.PIPE, text=True)
+    process = started(HOLDS, stage)
     assert process.stdout is not None
     run_id = (await asyncio.to_thread(process.stdout.readline)).strip()
     try:
