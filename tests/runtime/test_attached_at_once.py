@@ -1,6 +1,7 @@
 """Several tasks of one host make calls of one attached run at the same time."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -336,3 +337,57 @@ async def test_a_run_that_has_finished_answers_what_it_did_and_begins_nothing_ne
             with pytest.raises(mp.RunEnded, match="begins nothing new"):
                 await again.attempt(id_, tools.publish, "news")
     assert outside.applied == ["ann"]
+
+
+async def test_a_run_that_is_blocked_or_killed_begins_nothing_new_for_its_host_either(stage: Stage) -> None:
+    """Requirement 11. Also not for one that attaches anew."""
+    answers = threading.Event()
+
+    @mp.tool(effect="queryable", visible_within="0s", timeout="50ms")
+    def ship(parcel: str) -> str:
+        answers.wait(20)
+        return "on its way"
+
+    @ship.reconcile
+    async def _find(parcel: str) -> mp.Finding[str]:
+        return mp.rejected("no such parcel")
+
+    @mp.tool
+    async def mail(to: str) -> str:
+        raise AssertionError("never sent")
+
+    app = mp.App(stage.url, tools=[ship, mail])
+    async with app.attach(key="k") as run:
+        assert await run.attempt("c1", ship, "box") == mp.Failed("no such parcel")
+        answers.set()  # what was refused is on its way after all
+
+        async def blocked() -> bool:
+            return "contradicted" in await names(app, run.id)
+
+        await until(blocked, "it is blocked")
+        with pytest.raises(mp.RunBlocked, match="contradicted"):
+            await run.attempt("c2", mail, "ann")
+    async with app.attach(key="k") as run:
+        with pytest.raises(mp.RunBlocked, match="contradicted"):
+            await run.attempt("c2", mail, "ann")
+        assert await run.attempt("c1", ship, "box") == mp.Failed("no such parcel")
+    async with app.attach(key="other") as run:
+        pass
+    async with app.client():
+        await app.kill(run.id, by="ann", why="enough")
+    async with app.attach(key="other") as run:
+        with pytest.raises(mp.RunEnded, match="killed"):
+            await run.attempt("c2", mail, "ann")
+
+
+async def test_a_host_whose_process_is_ending_is_told_to_wait_and_sends_nothing(stage: Stage, outside: Outside) -> None:
+    tools = Tools(outside)
+    app = mp.App(stage.url, tools=tools.all)
+    async with app:
+        async with app.attach(key="k") as run:
+            assert app._worker is not None
+            await app._worker.drain()
+            assert asking(await run.attempt("c1", tools.mail, "ann"))[0] == "switch"
+        assert outside.applied == []
+    async with app.attach(key="k") as run:
+        assert await run.attempt("c1", tools.mail, "ann") == mp.Confirmed("did ann")
