@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from milepost.attaching import Attaching
 from milepost.core.approval import TTL_MS
 from milepost.core.authority import Authority
 from milepost.core.breaker import Breaker
@@ -22,7 +23,7 @@ from milepost.core.lease import LEASE_MS
 from milepost.deciding import Deciding, amounts_of, moment_of
 from milepost.definitions.queues import place
 from milepost.definitions.rules import PolicyFile
-from milepost.definitions.run import AttachedRun, Handle
+from milepost.definitions.run import Handle
 from milepost.definitions.secrets import from_environment
 from milepost.definitions.tools import Cost, Tool, checked_reconciler
 from milepost.definitions.workflows import Workflow
@@ -33,7 +34,6 @@ from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
 from milepost.operations.signatures import TrustedOperators
 from milepost.runtime import driver, ruling, starting
-from milepost.runtime.attached import attach, detach
 from milepost.runtime.bridge import LOOK_S, until_settled
 from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.driving import Driving, Resting
@@ -66,7 +66,7 @@ def open_store(url: str, *, create: bool = False, encryption: Path | None = None
     return kind(file or url, create=create, cipher=cipher)
 
 
-class App(Deciding, Fleet, Observing):
+class App(Deciding, Fleet, Attaching, Observing):
     """A store, and the workflows and tools that this program knows. Opens nothing until it is entered.
 
     `async with app` drives runs and serves; `async with app.client()` starts and looks, and never drives; `app.run` is
@@ -97,6 +97,7 @@ class App(Deciding, Fleet, Observing):
         breaker: Breaker | None = DEFAULT_BREAKER,
     ) -> None:
         Fleet.__init__(self)
+        Attaching.__init__(self)
         self.store = store
         self.seal = None if seal is None else Path(seal)
         self.trust = None if trust is None else Path(trust)
@@ -473,28 +474,3 @@ class App(Deciding, Fleet, Observing):
             session.state.apply(entry)
         decision = decide(session.state, session.world())
         return Decision((*recovered, *decision.append), decision.perform)
-
-    # ------------------------------------------------------------ attached runs
-
-    @asynccontextmanager
-    async def attach(
-        self, *, key: str, authority: Authority | None = None, budget: Cost | None = None
-    ) -> AsyncIterator[AttachedRun]:
-        """Open the attached run that `key` names, or begin it, and hold it while the block runs.
-
-        Opens the app if it is not open. Raises RunHeld while another living process holds it.
-        """
-        opened = self._engine is None
-        if opened:
-            await self._open(drives=True)
-        engine = self._need_engine()
-        try:
-            granted = (authority or Authority("")).granted(engine.clock.now())
-            run = await attach(engine, key, granted, amounts_of(budget))
-            try:
-                yield run
-            finally:
-                await detach(engine, run)
-        finally:
-            if opened:
-                await self._close()

@@ -342,14 +342,14 @@ def _contradiction_is_overlooked() -> Patches:
     finds="a run rests until a moment that has come already: it would be taken up without a pause",
 )
 def _a_moment_that_has_come_wakes_the_run() -> Patches:
-    due = Session._effect_due
+    due = Session.effect_due
 
     def due_then(self: Session, effect: Any, world: Any) -> list[int]:
         if effect.outcome == "failed" and not effect.final and effect.retry_at is not None:
             return [effect.retry_at]
         return due(self, effect, world)
 
-    yield Session, "_effect_due", due_then
+    yield Session, "effect_due", due_then
 
 
 @mistake("evidence settles what is settled", within=ASKED, finds="a transition that is not in the table")

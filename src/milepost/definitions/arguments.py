@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from milepost.definitions.signatures import Parameter
+from milepost.definitions.signatures import Parameter, Signature
 from milepost.definitions.values import (
     Codec,
     brief,
@@ -49,6 +49,11 @@ class Bound:
         """Return one argument by its parameter's name."""
         return getattr(self._fresh(), name)
 
+    def named(self) -> dict[str, Any]:
+        """Return all of them by name, in values of their own."""
+        fresh = self._fresh()
+        return {name: getattr(fresh, name) for name in self._arguments.names}
+
     def call(self, fn: Callable[..., Any], *leading: Any) -> Any:
         """Call a function with `leading` and then these arguments, and return what it returns.
 
@@ -67,6 +72,8 @@ class Bound:
 
 class Arguments:
     """The parameters of one tool, and the ways to fill them. Raises InvalidDeclaration for what cannot be recorded."""
+
+    bag = False  # whether functions beside the tool may take `**rest`
 
     def __init__(self, tool: str, parameters: Collection[Parameter], volatile: Collection[str] = ()) -> None:
         self.tool = tool
@@ -135,6 +142,15 @@ class Arguments:
         if self._digested is not None:
             data = encode({name: getattr(kept, name) for name in self._digested})
         return sha256(data).hexdigest()
+
+    def must_fit(self, signature: Signature, tool: str, what: str) -> None:
+        """Refuse a function that cannot be called as the tool is, or that has its parameters in another order."""
+        mine = [parameter.name for parameter in signature.parameters if not parameter.keyword_only]
+        named = {parameter.name for parameter in signature.parameters if parameter.keyword_only}
+        ours = self.positional
+        moved = [name for place, name in enumerate(mine) if name in ours and ours.index(name) != place]
+        if len(mine) != len(ours) or moved or named != set(self.keyword_only):
+            raise InvalidDeclaration(f"{what} of {tool} must take its parameters in order: ({', '.join(self.names)}).")
 
     def _difference(self, given: Any, kept: Any) -> str:
         for name in self.names:

@@ -169,4 +169,4 @@ class AttachedRun(Run):
 
     @abstractmethod
     async def finish(self, result: object = None) -> None:
-        """End the run with a result."""
+        """End the run with a result. Raises Parked while a call is under way, or its outcome is unknown."""

@@ -31,10 +31,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """The parameters in order, and the result's type (Any where nothing is said)."""
+    """The parameters in order, and the result's type (Any where nothing is said); `bag` where it takes `**rest` too."""
 
     parameters: tuple[Parameter, ...]
     result: Any
+    bag: bool = False
 
     def starts_with(self, kind: type) -> bool:
         """Tell whether the first parameter is annotated with our own type `kind` (Call, Tx, Run)."""
@@ -46,14 +47,18 @@ class Signature:
         return first is kind
 
 
-def read(fn: Callable[..., Any], what: str, around: Mapping[str, Any] | None = None) -> Signature:
+def read(fn: Callable[..., Any], what: str, around: Mapping[str, Any] | None = None, *, bag: bool = False) -> Signature:
     """Return what the signature says; `around` holds the local names where `fn` is declared.
 
-    Raises InvalidDeclaration for `*args` and `**kwargs`, which have no place in a record.
+    Raises InvalidDeclaration for `*args`, and without `bag` for `**kwargs`, which have no place in a record.
     """
     hints = _hints(fn, dict(around or {}))
     parameters = []
+    bagged = False
     for parameter in _plain_signature(fn).parameters.values():
+        if bag and parameter.kind is parameter.VAR_KEYWORD:
+            bagged = True
+            continue
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
             raise InvalidDeclaration(
                 f"{what}: {parameter} cannot be recorded. Name every parameter, or pass a list or a dict."
@@ -61,7 +66,7 @@ def read(fn: Callable[..., Any], what: str, around: Mapping[str, Any] | None = N
         keyword_only = parameter.kind is parameter.KEYWORD_ONLY
         kind = hints.get(parameter.name, Any)
         parameters.append(Parameter(parameter.name, kind, parameter.default, keyword_only))
-    return Signature(tuple(parameters), hints.get("return", Any))
+    return Signature(tuple(parameters), hints.get("return", Any), bagged)
 
 
 def around_caller(depth: int) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, get_args, overload
@@ -69,7 +69,7 @@ class Reconciler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options:
+class Options:
     """What the decorator was given, as the user wrote it."""
 
     name: str | None = None
@@ -92,10 +92,13 @@ class _Options:
 class Tool(Generic[P, R_co]):
     """A declared tool. Call it inside a run for a recorded step; see the `tool` decorator for what it declares.
 
-    `parameters` is the JSON schema of its arguments, as models are given it.
+    `parameters` is the JSON schema of its arguments, as models are given it. `taken` are its arguments where the
+    signature of `fn` does not say them.
     """
 
-    def __init__(self, fn: Callable[..., Any], options: _Options, around: Mapping[str, Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], options: Options, around: Mapping[str, Any], taken: Arguments | None = None
+    ) -> None:
         self.name = checked_name(options.name or fn.__name__, "tool")
         what = f"tool {self.name}"
         signature = signatures.read(fn, what, around)
@@ -106,8 +109,9 @@ class Tool(Generic[P, R_co]):
         )
         parameters = signature.parameters[1:] if self.takes else signature.parameters
         self.description = inspect.getdoc(fn) or ""
-        self._declare(options, what, {parameter.name for parameter in parameters})
-        self.arguments = Arguments(self.name, parameters, self.volatile)
+        names = {parameter.name for parameter in parameters} if taken is None else {*taken.names}
+        self._declare(options, what, names)
+        self.arguments = Arguments(self.name, parameters, self.volatile) if taken is None else taken
         self.result: Codec[R_co] = Codec(signature.result, f"result of {self.name}")
         self.parameters: Mapping[str, Any] = self.arguments.schema
         self.fingerprint = signatures.fingerprint(fn)
@@ -116,7 +120,7 @@ class Tool(Generic[P, R_co]):
         self._cost: Callable[..., Cost] | None = None
         functools.update_wrapper(self, fn, updated=())
 
-    def _declare(self, options: _Options, what: str, names: set[str]) -> None:
+    def _declare(self, options: Options, what: str, names: set[str]) -> None:
         self.version = checked_version(options.version, what)
         self.compatible_with = checked_texts(options.compatible_with, f"compatible_with of {what}")
         self.effect: Effect = _one_of(options.effect, Effect, f"effect of {what}")
@@ -223,9 +227,11 @@ class Tool(Generic[P, R_co]):
             )
         if self.reconciler is not None:
             raise InvalidDeclaration(f"tool {self.name} has two reconcilers. Keep one.")
-        signature = signatures.read(fn, f"reconciler of {self.name}", signatures.around_caller(0))
+        around = signatures.around_caller(0)
+        signature = signatures.read(fn, f"reconciler of {self.name}", around, bag=self.arguments.bag)
         takes_call = signature.starts_with(Call)
-        self._must_fit(signature.parameters[takes_call:], f"the reconciler of {self.name}")
+        rest = replace(signature, parameters=signature.parameters[takes_call:])
+        self.arguments.must_fit(rest, self.name, "the reconciler")
         self.reconciler = Reconciler(fn, inspect.iscoroutinefunction(fn), takes_call)
         return fn
 
@@ -245,19 +251,11 @@ class Tool(Generic[P, R_co]):
             raise InvalidDeclaration(
                 f"tool {self.name} needs one cost: cost={{…}}, or one plain def with @{self.name}.cost."
             )
-        signature = signatures.read(fn, f"cost of {self.name}", signatures.around_caller(0))
-        self._must_fit(signature.parameters, f"the cost of {self.name}")
+        around = signatures.around_caller(0)
+        signature = signatures.read(fn, f"cost of {self.name}", around, bag=self.arguments.bag)
+        self.arguments.must_fit(signature, self.name, "the cost")
         self._cost = fn
         return fn
-
-    def _must_fit(self, parameters: Sequence[signatures.Parameter], what: str) -> None:
-        """Refuse a function that cannot be called as the tool is, or that has its parameters in another order."""
-        mine = [parameter.name for parameter in parameters if not parameter.keyword_only]
-        named = {parameter.name for parameter in parameters if parameter.keyword_only}
-        ours = self.arguments.positional
-        moved = [name for place, name in enumerate(mine) if name in ours and ours.index(name) != place]
-        if len(mine) != len(ours) or moved or named != set(self.arguments.keyword_only):
-            raise InvalidDeclaration(f"{what} must take its parameters in order: ({', '.join(self.arguments.names)}).")
 
     @property
     def fixed_cost(self) -> Mapping[str, Decimal]:
@@ -362,8 +360,8 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     Raises InvalidDeclaration for what cannot be honoured.
     """
     if fn is not None:
-        return Tool(fn, _Options(), signatures.around_caller(0))
-    declared = _Options(**options)
+        return Tool(fn, Options(), signatures.around_caller(0))
+    declared = Options(**options)
     return lambda fn: Tool(fn, declared, signatures.around_caller(0))
 
 

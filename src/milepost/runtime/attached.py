@@ -3,6 +3,14 @@
 The host says what to do and when; the record says what has been done. A recorded id gives its recorded outcome. A *new*
 id whose tool and arguments equal an earlier effect parks: the host has probably forgotten, and only the tool's author
 (`repeatable=True`) or a person may say otherwise. Every return is an output, so it is durable first.
+
+A host may make calls from several tasks at once. Each is a branch of its own, and is told of its own waiting alone:
+
+  siblings    go on, whatever a call waits for, and are recorded; and none keeps a call that waits from returning
+  one id      is attempted by one task at a time: who asks meanwhile gets the outcome of that attempt
+  cancelled   one task's call is unknown, or was not sent; the others never hear of it
+  boundary    only where it covers nothing that is unsettled, and no outcome that its own call has not picked up yet: a
+              call that found its record gone would send again
 """
 
 from __future__ import annotations
@@ -10,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
@@ -19,10 +28,21 @@ from milepost.core.steps import Effect, Read
 from milepost.definitions.call import Confirmed, Failed, Outcome, Step
 from milepost.definitions.run import AttachedRun
 from milepost.definitions.values import Codec
-from milepost.errors import EpochLost, InvalidDeclaration, Parked, RunHeld, StepFailed, Waiting
-from milepost.runtime import boundaries, checkpoints, driver, effects, starting
+from milepost.errors import (
+    Diverged,
+    EpochLost,
+    InvalidDeclaration,
+    Parked,
+    RunBlocked,
+    RunEnded,
+    RunHeld,
+    StepFailed,
+    Waiting,
+)
+from milepost.runtime import boundaries, checkpoints, driver, effects, resting, starting
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.segment_run import SegmentRun
+from milepost.runtime.session import Unloading
 from milepost.stores.api import Create
 
 if TYPE_CHECKING:
@@ -50,18 +70,40 @@ class MustWait(BaseException):
 
 
 class HostBranch(Branch):
-    """The one branch of an attached run. Where another branch would rest, it tells the host what to wait for."""
+    """One call of an attached run, or what the host does that is no call of a tool.
 
-    __slots__ = ()
+    Where another branch would rest, it tells the host what to wait for.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, session: Session, call: str | None = None) -> None:
+        super().__init__(session, "@", effects.perform)
+        self._call = call
 
     async def idle(self) -> None:
-        """Rest only while something is being settled right now; else unwind the call."""
+        """Rest only while the call's own effect is being settled right now; else unwind the call."""
         session = self.session
         session.engine.settle_due(session)
-        if session.settlers:
+        if self._call is None:
+            raise Parked(session.run_id, session.rest())
+        if self._call in session.settlers:
             await session.nap()
             return
-        raise MustWait(session.rest())
+        raise MustWait(resting.of_step(session, self._call))
+
+    def diverged(self, path: str, recorded: str, asked: str) -> Diverged:
+        """Return the error for a record that is another call's. It concerns this call: the host's others go on."""
+        return Diverged(path, recorded, asked)
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A call that a task makes right now."""
+
+    tool: str
+    digest: str
+    done: asyncio.Future[None]
 
 
 class HostRun(SegmentRun, AttachedRun):
@@ -69,9 +111,10 @@ class HostRun(SegmentRun, AttachedRun):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.branch = HostBranch(session, "@", effects.perform)
+        self.branch = HostBranch(session)
         self.branch.next = sum(1 for step in session.state.steps if step.startswith("@:"))
         self._calls: dict[str, list[Any]] = {}
+        self._under_way: dict[str, UnderWay] = {}
         self._user_state: Any = None
 
     def load(self, data: bytes) -> None:
@@ -101,6 +144,23 @@ class HostRun(SegmentRun, AttachedRun):
 
     async def _attempt(self, id_: str, tool: Tool[..., Any], bound: Any) -> Any:
         session = self._session
+        while (other := self._under_way.get(id_)) is not None:
+            await asyncio.wait([other.done])
+        mine = UnderWay(tool.name, bound.digest, asyncio.get_running_loop().create_future())
+        self._under_way[id_] = mine
+        session.busy += 1  # so that calls which are under way together are written together
+        try:
+            outcome = await self._outcome(id_, tool, bound)
+        finally:
+            session.busy -= 1
+            del self._under_way[id_]
+            mine.done.set_result(None)
+        if len(session.state.steps) >= STEPS_A_BOUNDARY:
+            await self._boundary_if_quiet()
+        return outcome
+
+    async def _outcome(self, id_: str, tool: Tool[..., Any], bound: Any) -> Any:
+        session, path = self._session, f"@{id_}"
         if session.dropped is not None:
             raise session.dropped
         if session.fatal is not None:
@@ -108,42 +168,57 @@ class HostRun(SegmentRun, AttachedRun):
         earlier = self._calls.get(id_)
         if earlier is not None:
             return await self._recorded(id_, tool, bound, earlier)
-        step = ToolStep(self.branch, tool, bound, f"@{id_}", f"@{id_}")
-        if step.id not in session.state.steps:
-            again = self._same_as_before(tool, bound)
+        record = session.state.steps.get(path)
+        if record is None or (type(record) is Effect and not record.open and not _over(record)):
+            self._may_begin()
+        if record is None:
+            again = self._same_as_before(id_, tool, bound)
             if again is not None:
                 ask = f"it equals {again}; give the same id, or declare the tool repeatable=True"
                 return Waiting("person", None, ask)
-        return await self._perform(step)
-
-    async def _perform(self, step: ToolStep) -> Any:
-        session = self._session
-        try:
-            value = await self.branch.perform(self.branch, step)
-        except MustWait as wait:
-            await session.durable()
-            return wait.waiting
-        except StepFailed as failed:
-            await session.durable()
-            return Failed(failed.why)
+        outcome = await self._performed(ToolStep(HostBranch(session, path), tool, bound, path, path))
         await session.durable()
-        if len(session.state.steps) >= STEPS_A_BOUNDARY:
-            await self._boundary_if_quiet()
-        return Confirmed(value)
+        return outcome
+
+    async def _performed(self, step: ToolStep) -> Any:
+        session = self._session
+        while True:
+            try:
+                return Confirmed(await effects.perform(step.branch, step))
+            except StepFailed as failed:
+                return Failed(failed.why)
+            except MustWait as wait:
+                known = len(session.taken)
+                await driver.take_inbox(session)
+                if len(session.taken) == known:
+                    return wait.waiting
+            except Unloading:
+                return Waiting("switch", None, "this process is ending: attach to the run again, and give the same id")
+
+    def _may_begin(self) -> None:
+        """Raise RunEnded, or RunBlocked, where nothing new may begin. What is recorded is answered all the same."""
+        state = self._session.state
+        if state.ended:
+            raise RunEnded(self.id, state.status, "it begins nothing new. Attach under another key.")
+        if state.status == "blocked":
+            raise RunBlocked(self.id, state.code, state.why)
 
     async def _recorded(self, id_: str, tool: Tool[..., Any], bound: Any, call: list[Any]) -> Any:
         _, name, digest, outcome, output = call
         if (name, digest) != (tool.name, bound.digest):
-            path = f"@{id_}"
-            raise self.branch.diverged(path, f"{name} ({digest[:12]})", f"{tool.name} ({bound.digest[:12]})")
+            raise self.branch.diverged(f"@{id_}", f"{name} ({digest[:12]})", f"{tool.name} ({bound.digest[:12]})")
         if outcome == "confirmed":
             data = await self._session.fetch(msgspec.Raw(msgspec.json.encode(output)))
             return Confirmed(tool.result.read(data))
         return Failed(str(output))
 
-    def _same_as_before(self, tool: Tool[..., Any], bound: Any) -> str | None:
+    def _same_as_before(self, own: str, tool: Tool[..., Any], bound: Any) -> str | None:
+        """Return the call that this one equals, and whose effect may be in the world, None where there is none."""
         if tool.repeatable or tool.effect == "read":
             return None
+        for id_, call in self._under_way.items():
+            if id_ != own and (call.tool, call.digest) == (tool.name, bound.digest):
+                return f"@{id_}"
         for record in self._session.state.effects():
             if (record.tool, record.digest) == (tool.name, bound.digest) and record.outcome != "failed":
                 return record.step
@@ -159,21 +234,26 @@ class HostRun(SegmentRun, AttachedRun):
 
     async def _boundary_if_quiet(self) -> None:
         session = self._session
-        if session.state.unsettled() or any(f.outcome == "not_started" for f in session.state.effects()):
+        if not all(_over(effect) for effect in session.state.effects()):
             return  # a boundary never covers an effect that is not settled; the next one will
-        for step, record in session.state.steps.items():
-            if type(record) is Effect:
+        if any(f"@{id_}" in session.state.steps for id_ in self._under_way):
+            return  # nor what its call is about to read
+        state, root, chunks = self._placed()
+        boundary = checkpoints.make_boundary(session, chunks, None, state, root)
+        new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
+        session.known_chunks = set(chunks)
+        now = session.engine.clock.now()
+        await session.durable(e.Checkpointed(at=now, boundary=boundary), boundary=0, chunks=new)
+
+    def _placed(self) -> tuple[msgspec.Raw, str | None, dict[str, bytes]]:
+        """Return how all that is known stands in a boundary: the outcome of each call, and the host's own state."""
+        for step, record in self._session.state.steps.items():
+            if type(record) is Effect and _over(record):
                 self._note(step, record.tool, record.digest, record.outcome, record.result, record.why)
             elif type(record) is Read and record.status in {"returned", "failed"}:
                 outcome = "confirmed" if record.status == "returned" else "failed"
                 self._note(step, record.tool, record.digest, outcome, record.result, record.why)
-        data = _anything.write({"calls": list(self._calls.values()), "state": self._user_state})
-        state, root, chunks = starting.place_state(data)
-        boundary = checkpoints.make_boundary(session, chunks, None, state, root)
-        new = {digest: body for digest, body in chunks.items() if digest not in session.known_chunks}
-        now = session.engine.clock.now()
-        await session.durable(e.Checkpointed(at=now, boundary=boundary), boundary=0, chunks=new)
-        session.known_chunks = set(chunks)
+        return starting.place_state(_anything.write({"calls": list(self._calls.values()), "state": self._user_state}))
 
     def _note(self, step: str, tool: str, digest: str, outcome: str, result: msgspec.Raw | None, why: str) -> None:
         output = msgspec.json.decode(result) if result is not None else why
@@ -181,12 +261,26 @@ class HostRun(SegmentRun, AttachedRun):
         self._calls[id_] = [id_, tool, digest, outcome, output]
 
     async def finish(self, result: object = None) -> None:
-        """End the run with a result."""
-        await boundaries.finish(self._session, _anything.write(result), None)
+        """End the run with a result. Its calls keep their outcomes, and none begins any more.
 
-    def _branch(self, what: str) -> Branch:  # noqa: ARG002  an attached run has one branch, whatever is called
+        Raises Parked while one is under way, or its outcome is not known.
+        """
+        session, data = self._session, _anything.write(result)
+        under_way = [f"@{id_}" for id_ in self._under_way]
+        if under_way:
+            raise Parked(self.id, Waiting("unknown", None, f"await what is under way first: {', '.join(under_way)}"))
+        if session.state.unsettled():
+            raise Parked(self.id, session.rest())
+        await boundaries.finish(session, data, None, self._placed())
+
+    def _branch(self, what: str) -> Branch:  # noqa: ARG002  whatever it is, it takes its place in the one order of them
         self.branch.task = asyncio.current_task()
         return self.branch
+
+
+def _over(effect: Effect) -> bool:
+    """Say whether an effect has its outcome for good."""
+    return effect.outcome == "confirmed" or (effect.outcome == "failed" and effect.final)
 
 
 class _Call(Step[Any]):

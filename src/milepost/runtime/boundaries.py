@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _json = msgspec.json.Encoder(order="deterministic")
 NULL = msgspec.Raw(b"null")
+Placed = tuple[msgspec.Raw, str | None, dict[str, bytes]]  # see starting.place_state
 
 
 class Rested(Exception):
@@ -268,11 +269,15 @@ async def _done(session: Session, segment: Segment[Any, Any], result: Any) -> No
     await finish(session, data, segment.name)
 
 
-async def finish(session: Session, data: bytes, finished: str | None) -> None:
-    """End the run with a result; whoever waits for it hears of it once it is durable."""
+async def finish(session: Session, data: bytes, finished: str | None, kept: Placed = (NULL, None, {})) -> None:
+    """End the run with a result; whoever waits for it hears of it once it is durable.
+
+    `kept` is the state that its last boundary holds: that of an attached run still answers what was asked before.
+    """
     now = session.engine.clock.now()
-    chunks: dict[str, bytes] = {}
-    boundary = checkpoints.make_boundary(session, chunks, None, msgspec.Raw(b"null"), None, finished=finished)
+    state, root, placed = kept
+    chunks = dict(placed)
+    boundary = checkpoints.make_boundary(session, chunks, None, state, root, finished=finished)
     raw, stowed = session.stow(data)
     chunks.update(stowed or {})
     done = e.RunDone(at=now, boundary=boundary, result=raw)

@@ -115,14 +115,14 @@ class Engine:
         self._events: list[tuple[str, int, bytes]] = []
         self._emitting: asyncio.TimerHandle | None = None
         self._posting: set[asyncio.Task[Any]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
 
     # ------------------------------------------------------------ opening and closing
 
     async def open(self, *, drives: bool) -> None:
         """Start writing; a process that drives also takes an identity, a lock and a lease, and opens its resources."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self.woken = asyncio.Event()
         self.writer.on_failed = self._store_failed
@@ -410,8 +410,8 @@ class Engine:
             if session.dropped is not None:
                 raise session.dropped
             return
-        assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(session.durable(entry), self._loop).result(timeout=30)
+        assert self.loop is not None
+        asyncio.run_coroutine_threadsafe(session.durable(entry), self.loop).result(timeout=30)
 
     # ------------------------------------------------------------ messages, events, ends
 

@@ -434,7 +434,7 @@ class Session:
         timed = [*self.polls.items(), *approvals.lapses(self.waits)]
         for id_, step in self.state.steps.items():
             if type(step) is Effect:
-                moments.extend(self._effect_due(step, world))
+                moments.extend(self.effect_due(step, world))
             elif type(step) is Read and step.status == "retrying" and step.retry_at is not None:
                 timed.append((id_, step.retry_at))
             elif (type(step) is Sleep and not step.ended) or (
@@ -444,7 +444,8 @@ class Session:
         moments.extend(at for id_, at in timed if at > world.now or id_ in self.waits)
         return min(moments, default=None)
 
-    def _effect_due(self, effect: Effect, world: World) -> list[int]:
+    def effect_due(self, effect: Effect, world: World) -> list[int]:
+        """Return the moments, one or none, at which an effect can move by itself."""
         if effect.outcome == "failed" and not effect.final and effect.retry_at is not None:
             # Once its time has come it may wait for something else (a switch, a person); then time does not move it:
             # it would be looked at again and again without a pause.

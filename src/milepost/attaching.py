@@ -1,0 +1,75 @@
+"""How an App attaches to runs whose control flow lives in a host, and how long it is open for that."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+from milepost.core.authority import Authority
+from milepost.definitions.call import amounts
+from milepost.definitions.run import AttachedRun
+from milepost.definitions.tools import Cost
+from milepost.errors import InvalidDeclaration
+from milepost.runtime.attached import attach, detach
+from milepost.runtime.clock import Clock
+from milepost.runtime.engine import Engine
+from milepost.runtime.sharing import Shared
+
+
+class Attaching(ABC):
+    """The attached runs of an App. Where it is not open, it is while any of them is attached."""
+
+    _engine: Engine | None
+
+    def __init__(self) -> None:
+        self._guests = Shared(self._as_guest)
+
+    @abstractmethod
+    def _need_engine(self) -> Engine: ...
+
+    @abstractmethod
+    async def _open(self, *, drives: bool) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop in which this app is open, None while it is not."""
+        return None if self._engine is None else self._engine.loop
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that this app goes by. It has to be open."""
+        return self._need_engine().clock
+
+    @asynccontextmanager
+    async def attach(
+        self, *, key: str, authority: Authority | None = None, budget: Cost | None = None
+    ) -> AsyncIterator[AttachedRun]:
+        """Open the attached run that `key` names, or begin it, and hold it while the block runs.
+
+        Opens the app if it is not open, until nobody is attached any more. Raises RunHeld while another process, or
+        another block of this one, holds it; InvalidDeclaration where the app is open in another event loop.
+        """
+        if self.loop not in {None, asyncio.get_running_loop()}:
+            raise InvalidDeclaration("this app is open in another event loop: attach there, or make a second App")
+        opened_by_host = self._engine is not None and not self._guests.in_use
+        async with nullcontext() if opened_by_host else self._guests.use():
+            engine = self._need_engine()
+            granted = (authority or Authority("")).granted(engine.clock.now())
+            run = await attach(engine, key, granted, amounts(budget or {}, "budget"))
+            try:
+                yield run
+            finally:
+                await detach(engine, run)
+
+    @asynccontextmanager
+    async def _as_guest(self) -> AsyncIterator[None]:
+        await self._open(drives=True)
+        try:
+            yield
+        finally:
+            await self._close()
