@@ -173,7 +173,10 @@ class Pools:
         gone = facts.reserved.pop(step, None)
         if gone is None:
             self._write()
-            gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in self._sql.run("take_reserved", *step)]
+            gone = [
+                ((pool, day, unit), Decimal(amount))
+                for pool, day, unit, amount in self._sql.run("take_reserved", *step)
+            ]
         elif gone:
             if step in self._puts:
                 self._write()

@@ -20,7 +20,7 @@ SELECT amount FROM mp_reserved WHERE pool = ? AND day = ? AND unit = ?;
 -- To hold again for a step replaces what it held.
 -- name: put_reserved
 INSERT INTO mp_reserved (pool, day, unit, run, step, amount) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (pool, day, unit, run, step) DO UPDATE SET amount = excluded.amount;
+ON CONFLICT (run, step, pool, day, unit) DO UPDATE SET amount = excluded.amount;
 
 -- name: drop_reserved
 DELETE FROM mp_reserved WHERE run = ? AND step = ?;
