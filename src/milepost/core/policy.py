@@ -36,7 +36,7 @@ VIEWS = ("args", "authority", "budget", "provenance")
 ANY = "*"
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """One call that is about to be made, as rules see it.
 
     `effect` is the tool's class; `scopes` are those that the tool declares. `views` gives what conditions are about, by
@@ -63,7 +63,7 @@ class Request(msgspec.Struct, frozen=True):
 Kind = tuple[str, str, str, frozenset[str], str, str]
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What the rules say of one call.
 
     `rule` names the rule that decided, empty where none did; `policy` is its policy's version and fingerprint. A denial

@@ -98,7 +98,11 @@ class Pools:
             return
         run = append.head.run
         for settled in append.spent:
-            self._let_go((run, settled.step))
+            step = (run, settled.step)
+            if self._facts.held or step in self._facts.reserved:
+                self._let_go(step)
+            else:  # what is held was not asked for yet, so nobody needs to know how much of it goes
+                self._drop(step)
             for pool, per, unit in self._keys(settled.pools, settled.spent):
                 if settled.spent[unit]:
                     self._book((pool, bucket(per, settled.day), unit), settled.spent[unit])
@@ -169,22 +173,23 @@ class Pools:
 
     def _let_go(self, step: tuple[int, str]) -> Sequence[tuple[Row, Decimal]]:
         """Delete what a step of a run holds; return it."""
-        facts = self._facts
-        gone = facts.reserved.pop(step, None)
+        gone = self._facts.reserved.pop(step, None)
         if gone is None:
             self._write()
-            gone = [
-                ((pool, day, unit), Decimal(amount))
-                for pool, day, unit, amount in self._sql.run("take_reserved", *step)
-            ]
+            rows = self._sql.run("take_reserved", *step)
+            gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
         elif gone:
-            if step in self._puts:
-                self._write()
-            self._drops[step] = None
+            self._drop(step)
+        held = self._facts.held
         for row, amount in gone:
-            if row in facts.held:
-                facts.held[row] -= amount
+            if row in held:
+                held[row] -= amount
         return gone
+
+    def _drop(self, step: tuple[int, str]) -> None:
+        if step in self._puts:
+            self._write()
+        self._drops[step] = None
 
     def _book(self, row: Row, amount: Decimal) -> None:
         self._facts.spent[row] = self._spent_in(row) + amount
