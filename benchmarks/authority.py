@@ -10,6 +10,10 @@ done with it is.
 approval to consume, a policy of twelve rules of which four fit and two have a condition, and a freeze and an open
 breaker, of other tools, that stand in the store. The difference is the cost of all checks together; it is set against
 bare commits that take their turns between the calls.
+
+Throughput is decided where many runs commit together, so the same difference is taken once more for a hundred runs
+that each make their calls at once, in one process. What the target judges is the single call, which is the harder of
+the two: nothing of it is shared.
 """
 
 import argparse
@@ -37,7 +41,14 @@ PLENTY = {"usd": Decimal(1_000_000_000)}
 CALLS = 20
 """Calls of one run: a turn."""
 
+RUNS = 100
+EACH = 2
+"""Runs that call together, and calls of each."""
+
 TURNS = 100
+TOGETHER = 7
+"""Turns of single runs, and of runs together."""
+
 COUNTED = 40
 """Calls that are traced."""
 
@@ -154,30 +165,51 @@ class Side:
 
     async def turn(self, calls: int, *, marks: bool = False) -> Slice:
         """Plan the calls of a fresh run, let them go, and time how they are made."""
-        self.runs += 1
-        tool = self.kind.tool
-        async with self.app.attach(key=f"run-{self.runs}", authority=AUTHORITY, budget=BUDGET) as run:
-            asks = tool.approval is not False
-            if not asks:
-                await self.app._operator().freeze(f"tool:{tool.name}", by=PERSON, why=WHY)  # noqa: SLF001
-            for number in range(calls):
-                found = await run.attempt(f"call-{number}", tool, f"order-{number}", 1)
-                _expect(found, mp.Waiting)
-            if asks:
-                await self._approve(calls)
-            else:
-                await self.app._operator().thaw(f"tool:{tool.name}", by=PERSON, why=WHY)  # noqa: SLF001
+        async with contextlib.AsyncExitStack() as stack:
+            (run,) = await self._planned(stack, 1, calls)
             if marks:
                 print(BEGIN, flush=True)
             watch = Stopwatch()
-            for number in range(calls):
-                found = await run.attempt(f"call-{number}", tool, f"order-{number}", 1)
-                _expect(found, mp.Confirmed)
+            await self._make(run, calls)
             done = watch.slice(calls)
             if marks:
                 print(END, flush=True)
             await run.finish()
         return done
+
+    async def together(self, runs: int, calls: int) -> Slice:
+        """Plan so many calls of each of these fresh runs, let them go, and time how all runs make theirs at once."""
+        async with contextlib.AsyncExitStack() as stack:
+            planned = await self._planned(stack, runs, calls)
+            watch = Stopwatch()
+            await asyncio.gather(*(self._make(run, calls) for run in planned))
+            done = watch.slice(runs * calls)
+            await asyncio.gather(*(run.finish() for run in planned))
+        return done
+
+    async def _planned(self, stack: contextlib.AsyncExitStack, runs: int, calls: int) -> list[mp.AttachedRun]:
+        tool = self.kind.tool
+        asks = tool.approval is not False
+        if not asks:
+            await self.app._operator().freeze(f"tool:{tool.name}", by=PERSON, why=WHY)  # noqa: SLF001
+        keys = [f"run-{self.runs + number}" for number in range(runs)]
+        self.runs += runs
+        held = [self.app.attach(key=key, authority=AUTHORITY, budget=BUDGET) for key in keys]
+        attached = [await stack.enter_async_context(one) for one in held]
+        await asyncio.gather(*(self._plan(run, calls) for run in attached))
+        if asks:
+            await self._approve(runs * calls)
+        else:
+            await self.app._operator().thaw(f"tool:{tool.name}", by=PERSON, why=WHY)  # noqa: SLF001
+        return attached
+
+    async def _plan(self, run: mp.AttachedRun, calls: int) -> None:
+        for number in range(calls):
+            _expect(await run.attempt(f"call-{number}", self.kind.tool, f"order-{number}", 1), mp.Waiting)
+
+    async def _make(self, run: mp.AttachedRun, calls: int) -> None:
+        for number in range(calls):
+            _expect(await run.attempt(f"call-{number}", self.kind.tool, f"order-{number}", 1), mp.Confirmed)
 
     async def _approve(self, calls: int) -> None:
         asked = await self.app.inspect.approvals("asked")
@@ -226,6 +258,10 @@ def rows(bench: Bench) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
         taken = asyncio.run(_turns(Path(folder), turns))
     yield from compared(taken)
+    turns = max(3, min(TOGETHER, bench.amount(TOGETHER * bench.rounds, least=1) // bench.rounds))
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        taken = asyncio.run(_turns(Path(folder), turns, runs=bench.amount(RUNS, least=5)))
+    yield from compared(taken, together=bench.amount(RUNS, least=5))
     yield from _synced(bench)
 
 
@@ -238,8 +274,12 @@ class Taken:
     extended: Sequence[Slice]
 
 
-def compared(taken: Taken) -> Iterator[Row]:
-    """What is declared costs, per call: the median of (declared - not declared), turn by turn, and in bare commits."""
+def compared(taken: Taken, *, together: int = 0) -> Iterator[Row]:
+    """What is declared costs, per call: the median of (declared - not declared), turn by turn, and in bare commits.
+
+    `together` is how many runs made their calls at once; what they took is not judged.
+    """
+    how = f"{together} runs together, " if together else ""
     fresh, extended = (statistics.median(_each(turns, wall=True)) for turns in (taken.fresh, taken.extended))
     for kind in (EVERYTHING, APPROVAL, BUDGETS):
         for wall in (False, True):
@@ -247,9 +287,9 @@ def compared(taken: Taken) -> Iterator[Row]:
             cost = statistics.median(
                 with_it - without for with_it, without in (_each(pair, wall=wall) for pair in pairs)
             )
-            judged_by = MOST if kind is EVERYTHING and not wall else None
+            judged_by = MOST if kind is EVERYTHING and not (wall or together) else None
             yield Row(
-                f"checks of {kind.name}, {'wall' if wall else 'CPU'} (declared - not declared)",
+                f"checks of {kind.name}, {how}{'wall' if wall else 'CPU'} (declared - not declared)",
                 f"{cost:.0f} µs a call",
                 fresh=cost / fresh,
                 extended=cost / extended,
@@ -264,7 +304,7 @@ def _each(turns: Sequence[Slice], *, wall: bool) -> list[float]:
     return [(turn.seconds if wall else turn.cpu) / turn.count * 1e6 for turn in turns]
 
 
-async def _turns(folder: Path, turns: int) -> Taken:
+async def _turns(folder: Path, turns: int, *, runs: int = 1) -> Taken:
     """Let all kinds and both baselines take turns; the first turn of each warms it up, and does not count."""
     calls: dict[str, list[Slice]] = {kind.name: [] for kind in KINDS.values()}
     commits: tuple[list[Slice], list[Slice]] = ([], [])
@@ -276,7 +316,7 @@ async def _turns(folder: Path, turns: int) -> Taken:
         sides = [await stack.enter_async_context(opened(folder, kind)) for kind in KINDS.values()]
         for number in range(turns + 1):
             for side in sides:
-                done = await side.turn(CALLS)
+                done = await (side.turn(CALLS) if runs == 1 else side.together(runs, EACH))
                 if number:
                     calls[side.kind.name].append(done)
             for made, commit in zip(commits, bare, strict=True):

@@ -45,14 +45,16 @@ def test_every_effect_asks_the_kernel_for_a_sync_of_its_own(small: Bench) -> Non
 def test_the_checks_of_a_call_are_counted_in_bare_commits_of_the_same_moment(small: Bench) -> None:
     rows = list(authority.rows(small))
 
-    costs, syncs = rows[:6], rows[6:]
-    assert [row.work.split(",")[0] for row in costs[::2]] == [
-        "checks of everything",
-        "checks of an approval",
-        "checks of a budget",
-    ]
-    assert all(row.fresh is not None and row.extended is not None for row in costs)
-    assert [row.target is not None for row in costs] == [True, *[False] * 5]
+    costs, together, syncs = rows[:6], rows[6:12], rows[12:]
+    for some in (costs, together):
+        assert [row.work.split(",")[0] for row in some[::2]] == [
+            "checks of everything",
+            "checks of an approval",
+            "checks of a budget",
+        ]
+    assert ["5 runs together" in row.work for row in (*costs, *together)] == [*[False] * 6, *[True] * 6]
+    assert all(row.fresh is not None and row.extended is not None for row in (*costs, *together))
+    assert [row.target is not None for row in (*costs, *together)] == [True, *[False] * 11]
     assert [row.verdict for row in syncs] == ["met"] * 3, [row.figure for row in syncs]
 
 

@@ -141,7 +141,7 @@ def test_revoke_says_what_it_needs_and_refuses_a_run_that_has_ended(shop: Shop) 
         "DELETE FROM mp_spent",
         "DELETE FROM mp_reserved",
         "UPDATE mp_reserved SET amount = '0'",
-        "INSERT INTO mp_reserved SELECT pool, day, unit, run, ':9', amount FROM mp_reserved",
+        "INSERT INTO mp_reserved SELECT run, ':9', pool, day, unit, amount FROM mp_reserved",
         "UPDATE mp_ceilings SET ceiling = '1000000'",
         "DELETE FROM mp_ceilings",
         "INSERT INTO mp_ceilings VALUES ('total', 'day', 'usd', '0')",

@@ -1,12 +1,12 @@
 """Rules combine so that no order, no omission and no error lets a call through that a rule would stop."""
 
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from milepost.core.policy import ANSWERS, Answer, Request, Rule, Verdict, combine, unreachable
 

@@ -12,7 +12,7 @@ import pytest
 from milepost.errors import NewerSchema, NotAStore, StoreBusy, StoreError, StoreMissing, UnsafeLibrary
 from milepost.stores.migrate import Migration
 from milepost.stores.sqlite import connection as opening
-from milepost.stores.sqlite.connection import LOG_BYTES, check_library, extend_log
+from milepost.stores.sqlite.connection import LOG_BYTES, SQL, check_library, extend_log
 from milepost.stores.sqlite.store import SqliteStore
 
 
@@ -184,6 +184,26 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_was(path: Path) ->
 
     assert (refused.value.found, refused.value.known) == (newer, len(opening.MIGRATIONS))
     assert path.read_bytes() == before
+
+
+def test_reservations_of_an_older_store_are_held_by_their_steps_afterwards(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as then:
+        then.setattr(opening, "MIGRATIONS", opening.MIGRATIONS[:3])
+        SqliteStore(str(path), create=True).close()
+    write(
+        path,
+        "INSERT INTO mp_reserved (pool, day, unit, run, step, amount) VALUES ('total', -1, 'usd', 7, ':0', '2.50')",
+    )
+
+    store = SqliteStore(str(path), create=True)
+    rows = store._writer.execute(SQL["take_reserved"], (7, ":0")).fetchall()
+    plan = store._writer.execute(f"EXPLAIN QUERY PLAN {SQL['drop_reserved']}", (7, ":0")).fetchall()
+    store.close()
+
+    assert rows == [("total", -1, "usd", "2.50")]
+    assert "PRIMARY KEY (run=? AND step=?)" in str(plan)
 
 
 def test_a_migration_that_was_applied_with_another_text_is_refused(path: Path) -> None:

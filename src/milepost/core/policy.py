@@ -20,12 +20,15 @@ of an answer: the call waits until there is one, and nothing of the run is lost.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 Answer = Literal["allow", "ask", "deny"]
 ANSWERS: tuple[Answer, ...] = ("allow", "ask", "deny")
@@ -33,8 +36,7 @@ VIEWS = ("args", "authority", "budget", "provenance")
 ANY = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, gc=False):
     """One call that is about to be made, as rules see it.
 
     `effect` is the tool's class; `scopes` are those that the tool declares. `views` gives what conditions are about, by
@@ -50,7 +52,7 @@ class Request:
     workflow: str = ""
     segment: str = ""
     principal: str = ""
-    views: Mapping[str, Callable[[], Any]] = field(default_factory=dict, compare=False)
+    views: Mapping[str, Callable[[], Any]] = {}
 
     @property
     def kind(self) -> Kind:
@@ -61,8 +63,7 @@ class Request:
 Kind = tuple[str, str, str, frozenset[str], str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What the rules say of one call.
 
     `rule` names the rule that decided, empty where none did; `policy` is its policy's version and fingerprint. A denial

@@ -1,9 +1,10 @@
 """Conditions of rules: the `when` of a policy file, in the Common Expression Language (CEL).
 
-A condition is compiled once. What it is about (`args`, `authority`, `budget`, `provenance`) is converted once for a
-call, and each condition that fits the call is answered from that. It says yes or no; all else, what a panic of the
-library raises included, is the reason why it cannot be answered. The library is in the extra `policy`, and is loaded
-only where a file has a condition: it takes longer to import than the rest of Milepost.
+A condition is compiled once. What it is about (`args`, `authority`, `budget`, `provenance`) is asked for once for a
+call, and converted once for the library, where a condition needs it: plain comparisons are answered without (see
+comparisons.py). A condition says yes or no; all else, what a panic of the library raises included, is the reason why it
+cannot be answered. The library is in the extra `policy`, and is loaded only where a file has a condition: it takes
+longer to import than the rest of Milepost.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from milepost.core.policy import VIEWS, Request
+from milepost.definitions import comparisons
 from milepost.errors import MilepostError
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Refused(Exception):
 class Condition:
     """One compiled condition. `names` are those of VIEWS that it is about."""
 
-    __slots__ = ("_program", "names", "source")
+    __slots__ = ("_plain", "_program", "names", "source")
 
     def __init__(self, source: str) -> None:
         if len(source) > LENGTH_MAX:
@@ -58,30 +60,50 @@ class Condition:
             msg = f"there is no function {', '.join(sorted(functions))} (there are {', '.join(sorted(FUNCTIONS))})"
             raise Refused(msg)
         self.names = frozenset(VIEWS).intersection(self._program.variables())
+        self._plain = comparisons.read(source)
 
     def holds(self, about: About) -> bool | str:
         """Return whether it holds, or why that cannot be said."""
         if about.wrong:
             return about.wrong
+        if self._plain is not None:
+            plainly = self._plain.answer(about.values)
+            if plainly is not None:
+                return plainly
+        context = about.context
+        if about.wrong:
+            return about.wrong
         try:
-            answer = self._program.execute(about.context)
+            answer = self._program.execute(context)
         except BaseException as error:  # noqa: BLE001  a panic of the library is no Exception
             return _meaning(_expected(error))
         return answer if isinstance(answer, bool) else f"it gives {type(answer).__name__}, not true or false"
 
 
 class About:
-    """What the conditions of one call are about, converted once. `wrong` says why that could not be done."""
+    """What the conditions of one call are about, asked for once. `wrong` says why that could not be done."""
 
-    __slots__ = ("context", "wrong")
+    __slots__ = ("_context", "values", "wrong")
 
     def __init__(self, request: Request, names: Iterable[str]) -> None:
-        self.context: Any = None
+        self._context: Any = None
+        self.values: dict[str, Any] = {}
         self.wrong = ""
         try:
-            self.context = _library().Context({name: request.views[name]() for name in names})
-        except BaseException as error:  # noqa: BLE001  a panic of the library is no Exception
+            for name in names:
+                self.values[name] = request.views[name]()
+        except BaseException as error:  # noqa: BLE001  a view runs what a user wrote
             self.wrong = _brief(_expected(error))
+
+    @property
+    def context(self) -> Any:
+        """All of it as the library takes it; where it cannot be converted, None, and `wrong` says why."""
+        if self._context is None:
+            try:
+                self._context = _library().Context(self.values)
+            except BaseException as error:  # noqa: BLE001  a panic of the library is no Exception
+                self.wrong = _brief(_expected(error))
+        return self._context
 
 
 @cache

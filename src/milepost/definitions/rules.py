@@ -73,11 +73,7 @@ class Policy:
         self.rules = tuple(rules)
         self.conditions = {rule.name: Condition(rule.when) for rule in rules if rule.when is not None}
         self._fitting: dict[Kind, tuple[tuple[Rule, ...], frozenset[str]]] = {}
-
-    @property
-    def label(self) -> str:
-        """How it stands in the record: its version and the beginning of its fingerprint."""
-        return f"{self.version}+{self.fingerprint[:16]}"
+        self.label = f"{version}+{fingerprint[:16]}"  # how it stands in the record
 
     def decide(self, request: Request) -> Verdict:
         """Return the verdict on a call. Never raises for what a rule, a view or the library does."""
@@ -105,7 +101,6 @@ class PolicyFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._file = Path(self.path)  # each decision looks at it
         self.turns = 0
         self._seen: object = None
         self._read: Policy | InvalidPolicy | None = None
@@ -119,7 +114,7 @@ class PolicyFile:
     def current(self) -> Policy | InvalidPolicy:
         """Return today's policy, or why there is none. `turns` counts how often it became another one."""
         try:
-            stat = self._file.stat()
+            stat = os.stat(self.path)  # noqa: PTH116  each decision looks at it, and a Path takes half as long again
             seen: object = (stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_dev)
         except (OSError, ValueError) as error:
             seen = str(error)

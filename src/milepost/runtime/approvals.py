@@ -73,14 +73,11 @@ def binding_of(step: ToolStep) -> Binding:
 
 def _standing(session: Session, step: ToolStep, now: int) -> Approval | None:
     """Return the approval of exactly this call, asked or given, that may still be answered or used."""
-    if not session.state.approvals:
-        return None
-    binding = binding_of(step)
     for approval in session.state.approvals.values():
         if (
-            approval.step == binding.step
+            approval.step == step.id
             and approval.open
-            and approval.binding == binding
+            and approval.binding == binding_of(step)
             and not approval.expired(now)
         ):
             if approval.verdict == "approved" and _distrust(session, approval) is not None:

@@ -122,13 +122,14 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
     if expired(held, now):
         ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
         return Waiting("authority", None, ask)
-    step.verdict = verdict = ruling.verdict_on(session, step)
+    worst = ruling.WorstCase(tool, step.bound)
+    step.verdict = verdict = ruling.verdict_on(session, step, worst)
     if verdict.answer == "deny":
         return ruling.waiting_for(session, verdict, step.path) if verdict.waits else verdict
     waiting = approvals.waiting_for(session, step, effect)
     if waiting is not None:
         return waiting
-    step.cost = tool.cost_of(step.bound) if tool.costed and pays(session, step, effect) else {}
+    step.cost = worst.amounts() if tool.costed and pays(session, step, effect) else {}
     if step.cost:
         short = session.state.ledger.short(step.cost)
         if short:

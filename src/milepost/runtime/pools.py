@@ -31,7 +31,9 @@ def charge(session: Session, entry: e.Entry, spent: list[PoolSpent]) -> Reserve 
     kind, state = type(entry), session.state
     if kind in RESERVES:
         asked = RESERVES[kind](state, entry)
-        return None if asked is None else Reserve(asked.step, asked.cost, session.pools, asked.day)
+        if asked is None:
+            return None
+        return Reserve(asked.step, asked.cost, session.pools, asked.day, asked.step in state.ledger.reserved)
     if kind in SETTLES and (state.ledger.reserved or getattr(entry, "spent", None)):
         found = SETTLES[kind](state, entry)
         spent.extend(PoolSpent(one.step, one.spent, session.pools, one.day) for one in found)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +32,7 @@ from milepost.errors import Waiting
 from milepost.stores.api import Deliver, Post, Query
 
 if TYPE_CHECKING:
+    from milepost.core.budget import Amounts
     from milepost.core.steps import Effect
     from milepost.definitions.arguments import Bound
     from milepost.definitions.tools import Tool
@@ -45,52 +46,105 @@ BY_RULE = "(policy rule "
 RECHECK_MS = 600_000  # where nothing tells that a run waits for the policy: an attached run has no such status
 
 
-def verdict_on(session: Session, step: Any) -> Verdict:
+class WorstCase:
+    """What a call costs at worst, worked out once for one look at the gate: the policy and the budget see the same."""
+
+    __slots__ = ("_bound", "_found", "_tool")
+
+    def __init__(self, tool: Tool[..., Any], bound: Bound) -> None:
+        self._tool = tool
+        self._bound = bound
+        self._found: Amounts | None = None
+
+    def amounts(self) -> Amounts:
+        """Return it per unit, {} for a call that is free. Raises InvalidValue for what is no amount."""
+        found = self._found
+        if found is None:
+            found = self._found = self._tool.cost_of(self._bound)
+        return found
+
+
+def verdict_on(session: Session, step: Any, worst: WorstCase | None = None) -> Verdict:
     """Return what today's policy says of a call (a ToolStep, or an effect that may be sent again)."""
     policy = session.engine.policy
-    return NO_POLICY if policy is None else policy.decide(request_of(session, step.tool, step.bound, step.id))
+    if policy is None:
+        return NO_POLICY
+    return policy.decide(request_of(session, step.tool, step.bound, step.id, worst))
 
 
-def request_of(session: Session, tool: Tool[..., Any], bound: Bound, step: str) -> Request:
+def request_of(
+    session: Session, tool: Tool[..., Any], bound: Bound, step: str, worst: WorstCase | None = None
+) -> Request:
     """Return a call as rules see it."""
-    about, state = session.about, session.state
+    about = session.about
     return Request(
-        tool=tool.name,
-        version=tool.version,
-        effect=tool.effect,
-        risk=tool.risk,
-        scopes=tool.scopes,
-        tenant=session.tenant,
-        workflow=about.workflow,
-        segment=state.segment or "",
-        principal=about.authority.principal,
-        views={
-            "args": lambda: msgspec.json.decode(bound.data),
-            "authority": partial(_authority, session),
-            "budget": partial(_budget, session, tool, bound, step),
-            "provenance": lambda: {"after": list(heard(state, step))},
-        },
+        tool.name,
+        tool.version,
+        tool.effect,
+        tool.risk,
+        tool.scopes,
+        session.tenant,
+        about.workflow,
+        session.state.segment or "",
+        about.authority.principal,
+        _Views(session, bound, step, worst or WorstCase(tool, bound)),
     )
 
 
-def _authority(session: Session) -> dict[str, Any]:
-    held = session.state.held(session.about.authority)
-    about = {"principal": held.principal, "tenant": held.tenant, "scopes": held.scopes, "expires_at": held.expires_at}
-    return {name: value for name, value in about.items() if value is not None}
+class _Views(Mapping[str, "Callable[[], Any]"]):
+    """What conditions may ask of a call. It is made for every call, and only what a condition names is worked out."""
+
+    __slots__ = ("_bound", "_session", "_step", "_worst")
+
+    def __init__(self, session: Session, bound: Bound, step: str, worst: WorstCase) -> None:
+        self._session = session
+        self._bound = bound
+        self._step = step
+        self._worst = worst
+
+    def __getitem__(self, name: str) -> Callable[[], Any]:
+        return _VIEWS[name].__get__(self)  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_VIEWS)
+
+    def __len__(self) -> int:
+        return len(_VIEWS)
+
+    def args(self) -> Any:
+        return msgspec.json.decode(self._bound.data)
+
+    def authority(self) -> dict[str, Any]:
+        session = self._session
+        held = session.state.held(session.about.authority)
+        about = {
+            "principal": held.principal, "tenant": held.tenant, "scopes": held.scopes, "expires_at": held.expires_at,
+        }  # fmt: skip
+        return {name: value for name, value in about.items() if value is not None}
+
+    def budget(self) -> dict[str, Any]:
+        """Return what is left for the call and what it costs at worst. As floats: CEL knows no exact fractions.
+
+        What the call itself has reserved already is left for it.
+        """
+        ledger = self._session.state.ledger
+        own = ledger.reserved.get(self._step, {})
+        cost = self._worst.amounts()
+        return {
+            "left": {unit: float(ledger.left(unit) + own.get(unit, 0)) for unit in {*ledger.granted, *cost}},
+            "cost": {unit: float(amount) for unit, amount in cost.items()},
+        }
+
+    def provenance(self) -> dict[str, Any]:
+        return {"after": list(heard(self._session.state, self._step))}
 
 
-def _budget(session: Session, tool: Tool[..., Any], bound: Bound, step: str) -> dict[str, Any]:
-    """Return what is left for the call and what it costs at worst. As floats: CEL knows no exact fractions.
-
-    What the call itself has reserved already is left for it.
-    """
-    ledger = session.state.ledger
-    own = ledger.reserved.get(step, {})
-    cost = tool.cost_of(bound)
-    return {
-        "left": {unit: float(ledger.left(unit) + own.get(unit, 0)) for unit in {*ledger.granted, *cost}},
-        "cost": {unit: float(amount) for unit, amount in cost.items()},
-    }
+_VIEWS: dict[str, Any] = {
+    "args": _Views.args,
+    "authority": _Views.authority,
+    "budget": _Views.budget,
+    "provenance": _Views.provenance,
+}
 
 
 # ---------------------------------------------------------------- what follows from a denial

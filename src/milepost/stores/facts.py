@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Facts:
     """What one transaction knows. `by_scope`, `ceilings` and the journal's `next_row` are None until they are read."""
 
-    __slots__ = ("breakers", "by_scope", "ceilings", "held", "next_row", "spent")
+    __slots__ = ("breakers", "by_scope", "ceilings", "held", "keys", "next_row", "reserved", "spent")
 
     def __init__(self) -> None:
         self.next_row: int | None = None
@@ -38,3 +38,5 @@ class Facts:
         self.ceilings: dict[Key, Decimal] | None = None
         self.held: dict[Row, Decimal] = {}
         self.spent: dict[Row, Decimal] = {}
+        self.keys: dict[tuple[object, ...], list[Key]] = {}  # by pools and units, the ceilings that they fall under
+        self.reserved: dict[tuple[int, str], list[tuple[Row, Decimal]]] = {}  # by run and step, as written here

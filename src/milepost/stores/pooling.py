@@ -3,11 +3,15 @@
 Ceilings are loaded only where an append costs; where none is declared nothing more is read or written. What is held is
 the sum of its rows: no counter of reservations can leak. Amounts are added here, as decimals. What was read is read
 again where anybody else has written meanwhile (see facts.py).
+
+Every append is decided when its turn comes, on what stands in memory; the rows follow at the end of all of them, one
+statement a table, and what was spent is written once a batch. Whatever is read in between is read behind them. A step
+whose reservation this connection has written itself needs no question about what is let go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -26,16 +30,23 @@ if TYPE_CHECKING:
 class Pools:
     """What a batch knows of the shared budgets; `forget` it where a part of the batch was rolled back."""
 
-    __slots__ = ("_facts", "_journal", "_sql")
+    __slots__ = ("_booked", "_drops", "_facts", "_journal", "_puts", "_sql")
 
     def __init__(self, sql: Statements, journal: Callable[[bytes, int], None], facts: Facts) -> None:
         self._sql = sql
         self._journal = journal
         self._facts = facts
+        self._begin()
+
+    def _begin(self) -> None:
+        self._drops: dict[tuple[int, str], None] = {}
+        self._puts: dict[tuple[int, str], list[tuple[Row, str]]] = {}
+        self._booked: dict[Row, None] = {}
 
     def forget(self) -> None:
         """Read anew what is asked for from here on."""
         self._facts.forget_pools()
+        self._begin()
 
     def together(self, appends: Sequence[Append]) -> None:
         """Reserve and settle for appends, one after the other. Raises PoolShort where one of them is refused."""
@@ -43,10 +54,11 @@ class Pools:
             if append.reserve is not None:
                 self.reserve(append)
             if append.spent or append.overspent:
-                self.settle(append)
+                self._settle(append)
+        self._write()
 
     def reserve(self, append: Append) -> None:
-        """Hold what an append may cost. Raises PoolShort.
+        """Hold what an append may cost. Raises PoolShort. Its row is written when the append is settled.
 
         What its step held already is booked: a read that costs is charged for each try.
         """
@@ -56,30 +68,57 @@ class Pools:
         limits = self._limits()
         if not limits:
             return
-        run = append.head.run
-        for row, amount in self._let_go(run, asked.step):
-            self._book(row, amount)
-        for key in keys(limits, asked.pools, asked.cost):
+        step = (append.head.run, asked.step)
+        if asked.again:
+            for row, amount in self._let_go(step):
+                self._book(row, amount)
+        rows: list[tuple[Row, Decimal]] = []
+        for key in self._keys(asked.pools, asked.cost):
             pool, per, unit = key
             row, cost = (pool, bucket(per, asked.day), unit), asked.cost[unit]
             held = self._held_in(row)
             missing = short(key, limits[key], self._spent_in(row), held, cost)
             if missing is not None:
                 raise PoolShort(missing)
-            self._sql.do("put_reserved", *row, run, asked.step, f"{cost:f}")
+            rows.append((row, cost))
             self._facts.held[row] = held + cost
+        self._facts.reserved[step] = rows
+        if rows:
+            self._puts[step] = [(row, f"{cost:f}") for row, cost in rows]
 
     def settle(self, append: Append) -> None:
         """Let go what steps of an append had reserved, and book what they spent."""
+        self._settle(append)
+        self._write()
+
+    def _settle(self, append: Append) -> None:
         for unit, amount in append.overspent.items():
             self._sql.do("put_overspent", append.head.run, unit, f"{amount:f}")
         if not append.spent or not self._limits():
             return
+        run = append.head.run
         for settled in append.spent:
-            self._let_go(append.head.run, settled.step)
-            for pool, per, unit in keys(self._limits(), settled.pools, settled.spent):
+            step = (run, settled.step)
+            if self._facts.held or step in self._facts.reserved:
+                self._let_go(step)
+            else:  # what is held was not asked for yet, so nobody needs to know how much of it goes
+                self._drop(step)
+            for pool, per, unit in self._keys(settled.pools, settled.spent):
                 if settled.spent[unit]:
                     self._book((pool, bucket(per, settled.day), unit), settled.spent[unit])
+
+    def _write(self) -> None:
+        """Write what was decided since the last time."""
+        if self._drops:
+            self._sql.many("drop_reserved", list(self._drops))
+        if self._puts:
+            rows = [(*row, *step, cost) for step, some in self._puts.items() for row, cost in some]
+            self._sql.many("put_reserved", rows)
+        if self._booked:
+            spent = self._facts.spent
+            self._sql.many("put_spent", [(*row, f"{spent[row]:f}") for row in self._booked])
+        if self._drops or self._puts or self._booked:
+            self._begin()
 
     def killed(self, run: int) -> None:
         """Let go what a killed run had reserved for effects that are neither started nor unknown."""
@@ -108,9 +147,18 @@ class Pools:
             self._facts.ceilings = found
         return found
 
+    def _keys(self, pools: tuple[str, ...], amounts: Mapping[str, Decimal]) -> list[Key]:
+        """Return the ceilings that these units fall under in these pools: the same for very many calls."""
+        asked = (pools, *amounts)
+        found = self._facts.keys.get(asked)
+        if found is None:
+            found = self._facts.keys[asked] = keys(self._limits(), pools, amounts)
+        return found
+
     def _held_in(self, row: Row) -> Decimal:
         found = self._facts.held.get(row)
         if found is None:
+            self._write()
             found = self._facts.held[row] = sum(
                 (Decimal(amount) for (amount,) in self._sql.run("reserved_of", *row)), NOTHING
             )
@@ -123,16 +171,26 @@ class Pools:
             found = self._facts.spent[row] = Decimal(rows[0][0]) if rows else NOTHING
         return found
 
-    def _let_go(self, run: int, step: str) -> list[tuple[Row, Decimal]]:
-        """Delete what a step holds; return its rows."""
-        rows = self._sql.run("drop_reserved", run, step)
-        gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
+    def _let_go(self, step: tuple[int, str]) -> Sequence[tuple[Row, Decimal]]:
+        """Delete what a step of a run holds; return it."""
+        gone = self._facts.reserved.pop(step, None)
+        if gone is None:
+            self._write()
+            rows = self._sql.run("take_reserved", *step)
+            gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
+        elif gone:
+            self._drop(step)
         held = self._facts.held
         for row, amount in gone:
             if row in held:
                 held[row] -= amount
         return gone
 
+    def _drop(self, step: tuple[int, str]) -> None:
+        if step in self._puts:
+            self._write()
+        self._drops[step] = None
+
     def _book(self, row: Row, amount: Decimal) -> None:
-        spent = self._facts.spent[row] = self._spent_in(row) + amount
-        self._sql.do("put_spent", *row, f"{spent:f}")
+        self._facts.spent[row] = self._spent_in(row) + amount
+        self._booked[row] = None

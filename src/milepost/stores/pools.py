@@ -16,12 +16,16 @@ PER = {"day": "a day", "ever": "in all"}
 
 
 class Reserve(msgspec.Struct, gc=False):
-    """What an attempt may cost at worst, charged to shared pools on a UTC day. It is held whole, or refused."""
+    """What an attempt may cost at worst, charged to shared pools on a UTC day. It is held whole, or refused.
+
+    `again` says that its step may hold something already: that is booked then, and where it is False nobody looks.
+    """
 
     step: str
     cost: Mapping[str, Decimal]
     pools: tuple[str, ...]
     day: int
+    again: bool = True
 
 
 class PoolSpent(msgspec.Struct, gc=False):

@@ -17,10 +17,18 @@ DELETE FROM mp_reserved WHERE pool = $1 AND unit = $2 AND (day >= 0) = ($3 <> 0)
 -- name: reserved_of
 SELECT amount FROM mp_reserved WHERE pool = $1 AND day = $2 AND unit = $3;
 
+-- To hold again for a step replaces what it held.
 -- name: put_reserved
-INSERT INTO mp_reserved (pool, day, unit, run, step, amount) VALUES ($1, $2, $3, $4, $5, $6);
+INSERT INTO mp_reserved (pool, day, unit, run, step, amount)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[])
+ON CONFLICT (pool, day, unit, run, step) DO UPDATE SET amount = excluded.amount;
 
 -- name: drop_reserved
+DELETE FROM mp_reserved r USING unnest($1::bigint[], $2::text[]) AS gone (run, step)
+WHERE r.run = gone.run AND r.step = gone.step;
+
+-- What a step held that was not written in this batch.
+-- name: take_reserved
 DELETE FROM mp_reserved WHERE run = $1 AND step = $2 RETURNING pool, day, unit, amount;
 
 -- An unknown effect may have happened: what it reserved stays.
@@ -32,7 +40,8 @@ DELETE FROM mp_reserved WHERE run = $1
 SELECT amount FROM mp_spent WHERE pool = $1 AND day = $2 AND unit = $3;
 
 -- name: put_spent
-INSERT INTO mp_spent (pool, day, unit, amount) VALUES ($1, $2, $3, $4)
+INSERT INTO mp_spent (pool, day, unit, amount)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])
 ON CONFLICT (pool, day, unit) DO UPDATE SET amount = excluded.amount;
 
 -- name: wake_for_money

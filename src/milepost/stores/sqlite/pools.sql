@@ -17,10 +17,16 @@ DELETE FROM mp_reserved WHERE pool = ?1 AND unit = ?2 AND (day >= 0) = ?3;
 -- name: reserved_of
 SELECT amount FROM mp_reserved WHERE pool = ? AND day = ? AND unit = ?;
 
+-- To hold again for a step replaces what it held.
 -- name: put_reserved
-INSERT INTO mp_reserved (pool, day, unit, run, step, amount) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO mp_reserved (pool, day, unit, run, step, amount) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, step, pool, day, unit) DO UPDATE SET amount = excluded.amount;
 
 -- name: drop_reserved
+DELETE FROM mp_reserved WHERE run = ? AND step = ?;
+
+-- What a step held that was not written by this connection, or not just now.
+-- name: take_reserved
 DELETE FROM mp_reserved WHERE run = ? AND step = ? RETURNING pool, day, unit, amount;
 
 -- An unknown effect may have happened: what it reserved stays.

@@ -106,6 +106,41 @@ class Pools:
         assert await subject.store.overspent() == {"a1": usd(4)}
 
     @proves
+    async def test_what_one_batch_reserves_settles_and_reserves_again_stands_as_it_was_said(
+        self, subject: Subject
+    ) -> None:
+        head, other = await subject.held("a1"), await subject.held("a2")
+        await subject.done(ceiling(usd=10))
+        await subject.write(starting(head, usd(4)), starting(other, usd(5)))
+
+        answers = await subject.write(
+            settling(head, usd(1)),
+            starting(head, usd(2)),
+            settling(head, usd(2)),
+            starting(other, usd(2), ":1"),
+            settling(other, usd(3)),
+            starting(head, usd(1)),
+        )
+        late = await subject.write(settling(other, {}, ":1"), settling(head, {}), starting(head, usd(4), ":2"))
+
+        assert answers == [None] * 6
+        assert late == [None] * 3
+        assert await stands(subject) == {("total", "ever", "usd"): ("6", "4")}
+
+    @proves
+    async def test_a_start_that_is_the_first_of_its_step_books_nothing(self, subject: Subject) -> None:
+        head = await subject.held("a1")
+        await subject.done(ceiling(usd=10))
+        first = Reserve(":0", usd(4), POOLS, TODAY, again=False)
+
+        await subject.done(append(head, b"started", reserve=first))
+        held = await stands(subject)
+        await subject.done(settling(head, usd(3)))
+
+        assert held == {("total", "ever", "usd"): ("0", "4")}
+        assert await stands(subject) == {("total", "ever", "usd"): ("3", "0")}
+
+    @proves
     async def test_a_reservation_belongs_to_its_step_and_reserving_again_books_the_one_before(
         self, subject: Subject
     ) -> None:
