@@ -1,9 +1,10 @@
 """The store of a fleet: one PostgreSQL database, any number of processes.
 
-One connection writes, on a thread of its own, a batch at a time; two read; one renews the lease; one hears the hints of
-others (`hints`). So a process holds at most five connections, whatever it drives. The event loop never waits for the
-network, but for `switches_now` where nothing was read lately, and for a commit that must be made before its caller goes
-on.
+One connection writes, a batch at a time; two read; one renews the lease; one hears the hints of others (`hints`). So a
+process holds at most five connections, whatever it drives. The event loop never waits for the network, but for
+`switches_now` where nothing was read lately, and for a commit that must be made before its caller goes on. What is sent
+in one trip is put together and sent by the loop, which goes on until the answer is there: handed to a thread, it would
+wait for its turn of the interpreter while the loop is busy. All else of writing is done on a thread of its own.
 
 A connection that breaks before COMMIT was sent has written nothing, and the batch is written again. One that breaks
 inside COMMIT leaves it open whether it was: the server is asked what became of the transaction, by its number. Only
@@ -40,8 +41,10 @@ from milepost.stores.encryption import reveal
 from milepost.stores.places import local_of
 from milepost.stores.postgres import health
 from milepost.stores.postgres.connection import address, connect, named_errors, settle
+from milepost.stores.postgres.flight import Flight
 from milepost.stores.postgres.hints import Held, Listening
 from milepost.stores.postgres.outcome import Line
+from milepost.stores.postgres.reads import PostgresReads
 from milepost.stores.postgres.schema import prepare
 from milepost.stores.postgres.server_clock import since_boot
 from milepost.stores.postgres.statements import NamedStatements, PostgresStatements
@@ -49,6 +52,7 @@ from milepost.stores.reading import Reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
     from decimal import Decimal
 
     from milepost.stores.api import Operation
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     from milepost.stores.keeping import Prunable, RunCopy, Standing
     from milepost.stores.pools import PoolRow, PoolRows
     from milepost.stores.postgres.connection import Connection
+    from milepost.stores.postgres.outcome import Trip
 
 T = TypeVar("T")
 READERS = 2
@@ -96,6 +101,8 @@ class PostgresStore:
         self._stops_at = float("-inf")
         self._stops: list[Switch] = []
         self._held = Held()
+        self._flight: Flight | None = None  # what was sent from the loop
+        self._job: Future[Any] | None = None  # what the thread was given last
         self._mark = secrets.token_hex(8)
         self._listening = Listening(self._where, self._mark)
         self._to_tell = False
@@ -114,21 +121,52 @@ class PostgresStore:
 
         Raises StoreBusy when nothing was written, StoreFailed when it is not known.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._writing, self._commit, operations)
+        trip = self._depart(operations)
+        if trip is None:
+            return await asyncio.wrap_future(self._submit(self._commit, operations))
+        flight = self._flight = Flight(operations, trip, time.perf_counter())
+        if trip.error is None and not trip.waits:
+            await flight.back(self._line, self._hand_over)
+        if flight.job is None and not flight.is_back:
+            self._hand_over()
+        self._flight = None if self._flight is flight else self._flight
+        if flight.job is not None:
+            return await asyncio.wrap_future(flight.job)
+        return self._commit(operations, flight)
 
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:
         """Write a batch before this returns, where it `must` be; else None, since the loop is not to wait."""
-        return self._writing.submit(self._commit, operations).result() if must else None
+        return self._submit(self._commit, operations).result() if must else None
 
-    def _commit(self, operations: Sequence[Operation]) -> list[Any]:
+    def _depart(self, operations: Sequence[Operation]) -> Trip | None:
+        """Send a batch from here, where that takes no waiting; None where the thread has to write it."""
+        if self._failed or self._flight is not None or self._cipher is not None or self._encrypted:
+            return None
+        return self._line.depart(operations) if self._job is None or self._job.done() else None
+
+    def _submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
+        """Let the thread do something that concerns the line, behind all that was begun before."""
+        self._hand_over()
+        job = self._writing.submit(work, *args)
+        self._job = job
+        return job
+
+    def _hand_over(self) -> None:
+        """Let the thread wait for what was sent from the loop."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.land()
+            flight.job = self._job = self._writing.submit(self._commit, flight.operations, flight)
+
+    def _commit(self, operations: Sequence[Operation], flight: Flight | None = None) -> list[Any]:
         if self._failed:
             raise StoreFailed(self._failed)
-        started = time.perf_counter()
+        started = time.perf_counter() if flight is None else flight.began
         try:
             if self._cipher is not None or self._encrypted:
                 answers = hiding.commit(self._cipher, operations, self._turn_on, self._line.write)
             else:
-                answers = self._line.write(operations)
+                answers = self._line.write(operations, None if flight is None else flight.trip)
         except StoreFailed as error:
             self._failed = error.why
             raise
@@ -168,12 +206,13 @@ class PostgresStore:
 
     def end_worker(self, worker: str, at: int) -> None:
         """Write that a worker left in good order."""
-        self._writing.submit(self._line.plainly, "end_worker", at, worker).result()
+        self._submit(self._line.plainly, "end_worker", at, worker).result()
 
     def close(self) -> None:
         """Close every connection."""
         self._closed = True
         self._listening.close()
+        self._hand_over()
         self._writing.shutdown()
         self._reading.shutdown()
         self._line.close()
@@ -198,7 +237,7 @@ class PostgresStore:
                 self._opened.remove(found[0])
             connection = self._connected()
             self._opened.append(connection)
-            found = (connection, Reads(NamedStatements(connection, self.place), self.id, self._cipher))
+            found = (connection, PostgresReads(NamedStatements(connection, self.place), self.id, self._cipher))
             self._mine.reads = found
         return found[1]
 
