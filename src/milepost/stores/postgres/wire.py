@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import errors
-from psycopg.pq import ExecStatus, Format, PipelineStatus
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 
 from milepost.stores.postgres.connection import SQL
 from milepost.stores.postgres.encoding import decoder, encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from psycopg.pq.abc import PGconn, PGresult
 
     from milepost.stores.postgres.connection import Connection
 
+BROKE = "the connection broke"
 READABLE = select.POLLIN | select.POLLERR | select.POLLHUP
 
 
@@ -87,6 +88,24 @@ class Wire:
         """What can be read when an answer has come."""
         return self._pg.socket
 
+    def left(self) -> bool:
+        """Send on what the network did not take before; say whether all of it left. Raises psycopg.Error."""
+        return not self._pg.flush()
+
+    def come(self) -> Iterator[PGresult]:
+        """Take what has come, one answer after the other, without counting it. Raises psycopg.Error where it broke."""
+        pg, ends = self._pg, 0
+        pg.consume_input()
+        while ends < 2 and not pg.is_busy():  # noqa: PLR2004  one stands behind each answer, and then there is no other
+            result = pg.get_result()
+            if result is None:
+                ends += 1
+            else:
+                ends = 0
+                yield result
+        if pg.status == ConnStatus.BAD:
+            raise errors.OperationalError(BROKE)
+
     def arrive(self) -> bool:
         """Take what has come, behind `end`; say whether that is all. Raises psycopg.Error where it broke."""
         if not self._has_arrived:
@@ -108,7 +127,9 @@ class Wire:
         pg = self._pg
         while not self._has_arrived and not pg.is_busy():
             result = pg.get_result()
-            if result is None:  # it stands behind each answer
+            if result is None:  # it stands behind each answer, and for ever behind the last of a connection that broke
+                if not self._inside and pg.status == ConnStatus.BAD:
+                    raise errors.OperationalError(BROKE)
                 self._inside = False
             elif result.status == ExecStatus.PIPELINE_SYNC:
                 self._has_arrived = True
@@ -144,7 +165,10 @@ class Wire:
 
     def rows(self, name: str, number: int) -> list[tuple[Any, ...]]:
         """Return the rows of an answer."""
-        result = self._answer(number)
+        return self.rows_of(name, self._answer(number))
+
+    def rows_of(self, name: str, result: PGresult) -> list[tuple[Any, ...]]:
+        """Return the rows of an answer to a statement."""
         decodes = self._prepared[name].decodes
         value = result.get_value
         return [
