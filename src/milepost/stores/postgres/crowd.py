@@ -1,7 +1,7 @@
 """Workers that meet: all see the same runs that are due, want the first of them, and all but one come second.
 
 Who came second looks for a while from a random place on, so that workers add up instead of following each other. Who
-was first keeps the order of turns; so does everybody a few looks after the others have gone. Priorities stand above that.
+was first keeps the order of turns; so does everybody a few looks after the others have gone. Priorities stand above.
 """
 
 from __future__ import annotations
