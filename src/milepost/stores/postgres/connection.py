@@ -62,7 +62,7 @@ LIMITS = (
 # be right for a store of any size.
 PLANS = (
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; "
-    "SET enable_mergejoin = off"
+    "SET enable_mergejoin = off; SET jit = off"
 )
 # Where no pooler stands between, once for the session.
 SESSION = LIMITS.replace("LOCAL ", "") + "; SET synchronous_commit = on; " + PLANS

@@ -50,8 +50,8 @@ class Flight:
 
     def land(self) -> None:
         """Look no more whether it is back."""
-        if self._loop is not None:
-            self._loop.remove_reader(self._socket)
-            self._loop = None
+        loop, self._loop = self._loop, None
+        if loop is not None and not loop.is_closed():
+            loop.remove_reader(self._socket)
             if self._landed is not None and not self._landed.done():
                 self._landed.set_result(None)
