@@ -49,15 +49,17 @@ class RunHandle(Handle[R]):
         return await self._value(row)
 
     async def _end(self) -> RunRow:
-        pause = POLL_S
+        pause, looked = POLL_S, False
         while True:
             watching = self._engine.watch(self.id)
-            row = await self._engine.store.run(self.id)
-            if row.status in {"done", "blocked", *ENDINGS}:
-                return row
+            held = self.id in self._engine.sessions  # here, where resting is told at once
+            if not held or looked:
+                row = await self._engine.store.run(self.id)
+                if row.status in {"done", "blocked", *ENDINGS}:
+                    return row
+            looked = held
             if self._engine.writer.failed is not None:
                 raise self._engine.writer.failed
-            held = self.id in self._engine.sessions  # here, where resting is told at once
             await asyncio.wait([watching], timeout=POLL_MOST_S if held else pause)
             pause = min(POLL_MOST_S, pause * 1.5)
 

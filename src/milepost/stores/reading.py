@@ -131,7 +131,10 @@ class Reads(FleetReading):
         rows = self._run("run_row", run_id)
         if not rows:
             raise UnknownRun(run_id)
-        return hiding.run_row(self._cipher, _run_row(rows[0]))
+        return self._shown(rows[0])
+
+    def _shown(self, row: tuple[Any, ...]) -> RunRow:
+        return hiding.run_row(self._cipher, _run_row(row))
 
     def resolve_id(self, prefix: str) -> str:
         """Return the one run id that begins with `prefix`. Raises UnknownRun when none or several do."""

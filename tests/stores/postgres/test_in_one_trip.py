@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import psycopg
 import pytest
 
 from milepost.errors import EpochLost
-from milepost.stores.api import Store, SwitchedOff, Throw
+from milepost.stores.api import Append, Store, SwitchedOff, Throw
 from milepost.stores.postgres.store import PostgresStore
-from milepost.testing.store_conformance.subject import Subject, append, deliver, refused, switch
+from milepost.testing.store_conformance.subject import Subject, append, deliver, refused, status, switch
 from tests.stores.postgres.conftest import PostgresPlace
 
 pytestmark = pytest.mark.parametrize("postgres_version", [15, 18], ids=lambda version: f"postgres-{version}")
@@ -83,5 +84,91 @@ def test_a_refused_append_takes_none_of_its_batch_along(stores: PostgresPlace) -
         refusal, written = await subject.write(append(lost, b"stale"), append(kept, b"kept"))
         assert (type(refusal), written) == (EpochLost, None)
         assert (await subject.bodies("a2"))[2:] == [b"kept"]
+
+    played(stores, scene)
+
+
+# ---------------------------------------------------------------- while it is under way
+
+
+def row_of(subject: Subject, run: int) -> psycopg.Connection[Any]:
+    """Hold the head of a run, as another process does that writes to it."""
+    assert isinstance(subject.store, PostgresStore)
+    holding: psycopg.Connection[Any] = psycopg.connect(subject.store._where.conninfo)
+    holding.execute("SELECT 1 FROM mp_heads WHERE run = %s FOR NO KEY UPDATE", (run,))
+    return holding
+
+
+async def departed(subject: Subject, *appends: Append) -> asyncio.Task[list[Any]]:
+    """Commit appends that find the heads of their runs locked; return what waits for it."""
+    assert isinstance(subject.store, PostgresStore)
+    task = asyncio.create_task(subject.store.commit(list(appends)))
+    await asyncio.sleep(0)
+    assert subject.store._flight is not None
+    return task
+
+
+def test_the_loop_goes_on_while_a_batch_waits_for_its_locks(stores: PostgresPlace) -> None:
+    async def scene(subject: Subject, _: Store) -> None:
+        head = await subject.held("a1")
+        await subject.done(append(head, b"before"))
+        with row_of(subject, head.run) as holding:
+            written = await departed(subject, append(head, b"mine"))
+            assert (await subject.store.run("a1")).seq == 3  # answered meanwhile, on this loop
+            assert not written.done()
+            holding.rollback()
+            assert await written == [None]
+        assert (await subject.bodies("a1"))[2:] == [b"before", b"mine"]
+
+    played(stores, scene)
+
+
+@pytest.mark.parametrize("must", [False, True])
+def test_what_is_asked_for_while_a_batch_is_under_way_is_written_behind_it(stores: PostgresPlace, must: bool) -> None:  # noqa: FBT001
+    async def scene(subject: Subject, _: Store) -> None:
+        head, other = await subject.held("a1"), await subject.held("a2")
+        await subject.done(append(head, b"before"))
+        with row_of(subject, head.run) as holding:
+            first = await departed(subject, append(head, b"first"))
+            letting_go = asyncio.get_running_loop().run_in_executor(None, holding.rollback)
+            second = [append(other, b"second")]
+            answers = subject.store.commit_now(second, must=True) if must else await subject.store.commit(second)
+            assert (await first, answers) == ([None], [None])
+            await letting_go
+        found = [(run_id, body) for _, run_id, _, body in await subject.store.written(0)]
+        assert found[-2:] == [("a1", b"first"), ("a2", b"second")]
+
+    played(stores, scene)
+
+
+def test_a_batch_whose_caller_went_away_is_written_all_the_same(stores: PostgresPlace) -> None:
+    async def scene(subject: Subject, _: Store) -> None:
+        head = await subject.held("a1")
+        await subject.done(append(head, b"before"))
+        with row_of(subject, head.run) as holding:
+            written = await departed(subject, append(head, b"mine"))
+            written.cancel()
+            assert isinstance((await asyncio.gather(written, return_exceptions=True))[0], asyncio.CancelledError)
+            holding.rollback()
+        await subject.done(append(head, b"behind it"))
+        assert (await subject.bodies("a1"))[2:] == [b"before", b"mine", b"behind it"]
+
+    played(stores, scene)
+
+
+def test_what_one_statement_cannot_say_goes_in_one_trip_too(stores: PostgresPlace) -> None:
+    async def scene(subject: Subject, _: Store) -> None:
+        head, other = await subject.held("a1"), await subject.held("a2")
+        await subject.done(append(head, b"before"))
+        assert is_ahead(subject)
+        ended = append(head, b"end", status=status("done"), chunks={"c1": b"chunk"}, release=(40, None))
+        written = asyncio.create_task(subject.store.commit([ended, append(other, b"too")]))
+        await asyncio.sleep(0)
+        assert isinstance(subject.store, PostgresStore)
+        assert subject.store._flight is not None
+        assert await written == [None, None]
+        row = await subject.store.run("a1")
+        assert (row.status, row.owner, row.seq) == ("done", None, 4)
+        assert await subject.store.chunk("a1", "c1") == b"chunk"
 
     played(stores, scene)

@@ -87,6 +87,39 @@ SELECT nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 100
     ) AS locked) = cardinality($1)
     AND NOT EXISTS (SELECT 1 FROM mp_switches) AND NOT EXISTS (SELECT 1 FROM mp_breakers) THEN 1 ELSE 0 END);
 
+-- Most of what is sent along is this, and then it is one statement: to begin and end one costs the server, and us, more
+-- than a row. Nothing is changed before the heads are locked, in their order, and the guard has spoken.
+-- name: trip
+WITH locked AS MATERIALIZED (
+    SELECT 1 FROM mp_heads h JOIN unnest($7::bigint[], $8::bigint[]) AS u (run, epoch) ON h.run = u.run AND h.epoch = u.epoch
+    ORDER BY h.run FOR NO KEY UPDATE OF h
+), moved AS (
+    UPDATE mp_heads h SET row = u.row, seq = u.seq, hash = u.hash, boundary = coalesce(u.boundary, h.boundary),
+        segment = u.segment, moved_at = u.at
+    FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[])
+        AS u (row, seq, hash, boundary, segment, at, run, epoch)
+    WHERE h.run = u.run AND h.epoch = u.epoch
+), written AS (
+    INSERT INTO mp_journal (row, run, seq, previous, body, hash)
+    SELECT * FROM unnest($9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bytea[], $14::bytea[])
+), put AS (
+    INSERT INTO mp_effects (run, step, outcome, path, tool, effect, attempt, started_at, why, person)
+    SELECT * FROM unnest($15::bigint[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::bigint[],
+        $22::bigint[], $23::text[], $24::text[])
+    ON CONFLICT (run, step) DO UPDATE SET
+        path = excluded.path, tool = excluded.tool, effect = excluded.effect, outcome = excluded.outcome,
+        attempt = excluded.attempt, started_at = excluded.started_at, why = excluded.why, person = excluded.person
+), dropped AS (
+    DELETE FROM mp_effects e USING unnest($25::bigint[], $26::text[]) AS u (run, step)
+    WHERE e.run = u.run AND e.step = u.step
+), noted AS (
+    INSERT INTO mp_lines (line, batch) VALUES ($27, $28) ON CONFLICT (line) DO UPDATE SET batch = excluded.batch,
+        at = excluded.at
+)
+SELECT nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 1 / (CASE WHEN
+    (SELECT count(*) FROM locked) = cardinality($7)
+    AND NOT EXISTS (SELECT 1 FROM mp_switches) AND NOT EXISTS (SELECT 1 FROM mp_breakers) THEN 1 ELSE 0 END);
+
 -- name: server_process
 SELECT pid::bigint, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid();
 

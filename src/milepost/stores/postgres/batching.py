@@ -13,6 +13,7 @@ cannot matter: they are of different runs, and each writes its tables in the ord
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from milepost.stores.postgres.statements import BULK, CHANGES, KEYS, apart
@@ -221,6 +222,52 @@ class _Single(tuple[Any, ...]):
     """The parameters of a statement that is no array's."""
 
     __slots__ = ()
+
+
+# What one statement does in a trip, and how many columns each of these has; with their guard and their line.
+MOST = {"advance_head": 8, "insert_entry": 6, "put_effect": 10, "drop_effect": 2}
+NONE = {name: [()] * columns for name, columns in MOST.items()}
+# All that plain appends may send: it is prepared before, as nobody waits for the server where they are sent.
+IN_A_TRIP = (
+    "begin", "gate_together", "guard", "trip", *MOST, "insert_chunk", "put_status", "put_approval", "answer_approval",
+    "take_message", "renew_worker", "release_run", "note_batch",
+)  # fmt: skip
+
+
+class TripStatements(WireStatements):
+    """Statements of plain appends, which are sent with their locks: they are kept back until all of them are known."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, wire: Wire, known: dict[str, list[Any]]) -> None:
+        super().__init__(wire, known)
+        self._all: list[tuple[str, Collection[Any]]] = []
+
+    def run(self, name: str, /, *args: Any) -> list[Any]:
+        """Answer what is known. Raises Recount for what has to be asked, as nothing can be in a trip."""
+        found = self.known.get((name, args))
+        if found is None:
+            raise Recount
+        return found
+
+    def changed(self, name: str, /, *args: Any) -> int:  # noqa: ARG002  as in WireStatements
+        """Raise Recount: how many rows a statement changes has to be asked."""
+        raise Recount
+
+    def _out(self, name: str, given: Collection[Any]) -> None:
+        self._all.append((name, given))
+
+    def go(self, epochs: dict[int, int], line: str, batch: int) -> tuple[str, int]:
+        """Send all of it, behind its guard; return which answer brings the next batch's row and the time."""
+        rows = dict(self._all)
+        if len(rows) == len(self._all) and rows.keys() <= MOST.keys():
+            columns = [list(zip(*rows[name], strict=True)) if name in rows else NONE[name] for name in MOST]
+            return "trip", self._wire.send("trip", [*chain.from_iterable(columns), line, batch])
+        guard = self._wire.send("guard", ([*epochs], [*epochs.values()]))
+        for name, given in self._all:
+            super()._out(name, given)
+        self._wire.send("note_batch", (line, batch))
+        return "guard", guard
 
 
 ASKS = {

@@ -58,8 +58,14 @@ LIMITS = (
     "SET LOCAL idle_in_transaction_session_timeout = '20s'; "
     f"SET LOCAL milepost.knows = '{len(MIGRATIONS)}'"
 )
+# What is written names its rows by their keys. Plans are made once, whatever the tables held at that time, and have to
+# be right for a store of any size.
+PLANS = (
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; "
+    "SET enable_mergejoin = off; SET jit = off"
+)
 # Where no pooler stands between, once for the session.
-SESSION = LIMITS.replace("LOCAL ", "") + "; SET synchronous_commit = on"
+SESSION = LIMITS.replace("LOCAL ", "") + "; SET synchronous_commit = on; " + PLANS
 PREPARE_AFTER = 1
 
 

@@ -18,6 +18,20 @@ WHERE due <= $1 AND owner IS NULL
     AND ($3::text IS NULL OR queue IN (SELECT json_array_elements_text($3::json)))
 ORDER BY priority DESC, due, run LIMIT $4;
 
+-- Where workers meet at the same runs: each of these looks from another place on ($5 thousandths of what is due), among
+-- some times as many as it asks for, those of one priority still before all of a lower one.
+-- name: due_apart
+SELECT run, id, workflow, attached, status, owner, queue, grp, began FROM (
+    SELECT *, row_number() OVER (ORDER BY priority DESC, due, run) AS place, count(*) OVER () AS found FROM (
+        SELECT run, id, workflow, attached, status, owner, queue, grp, began, priority, due FROM mp_runs
+        WHERE due <= $1 AND owner IS NULL
+            AND workflow IN (SELECT json_array_elements_text($2::json))
+            AND ($3::text IS NULL OR queue IN (SELECT json_array_elements_text($3::json)))
+        ORDER BY priority DESC, due, run LIMIT $4::bigint * 16
+    ) AS soonest
+) AS placed
+ORDER BY priority DESC, place <= found * $5::bigint / 1000, place LIMIT $4::bigint;
+
 -- name: due_among
 SELECT run, id, workflow, attached, status, owner, queue, grp, began FROM mp_runs
 WHERE id IN (SELECT json_array_elements_text($2::json)) AND due <= $1 AND owner IS NULL

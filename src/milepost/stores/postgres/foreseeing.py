@@ -33,6 +33,7 @@ class Foreseen:
                     pass  # its key is not stored as it is written
                 case Append():
                     self.runs.append(operation.head.run)
+                    self.ids.extend(post.run_id for post in operation.posts)  # who is cancelled tells its children
                 case Claim(run_id=run_id):
                     self.ids.append(run_id)
                 case Deliver(post=post):

@@ -14,7 +14,7 @@ from psycopg.pq import ExecStatus
 
 from milepost.errors import NotPermitted, StoreBusy, StoreFailed, StoreUnreachable
 from milepost.stores.api import Append
-from milepost.stores.postgres.batching import WireStatements
+from milepost.stores.postgres.batching import IN_A_TRIP, TripStatements, WireStatements
 from milepost.stores.postgres.connection import GATE, SESSION, SQL, connect, named, named_errors, settle
 from milepost.stores.postgres.locking import Begun, begin, begin_on, charged
 from milepost.stores.postgres.server_clock import ServerClock, since_boot
@@ -91,6 +91,22 @@ class Ahead:
         )
 
 
+@dataclass(slots=True)
+class Trip:
+    """Plain appends that were sent with their locks and their COMMIT, and what they are if it is kept.
+
+    `error` is what kept them from being sent, and `waits` says that the network did not take all of it.
+    """
+
+    ahead: Ahead
+    asked_at: float
+    cut: CutOff
+    written: Written | None = None
+    guard: tuple[str, int] = ("", 0)
+    waits: bool = False
+    error: Exception | None = None
+
+
 class Line:
     """Writes batches, on one thread."""
 
@@ -109,6 +125,7 @@ class Line:
         self.clock.heard(self._asked("now"), asked_at)
         self._process = self._process_of_server()
         self._line = secrets.token_hex(8)
+        self._commits = 0  # the number of a COMMIT that was sent, on the wire
         self._batch = 0  # its row is there from the first batch on
         self.stops: list[Any] | None = None  # what stood at the last batch, as rows; None where it changed that itself
 
@@ -121,13 +138,14 @@ class Line:
 
     # ------------------------------------------------------------ batches
 
-    def write(self, operations: Sequence[Operation]) -> list[Any]:
+    def write(self, operations: Sequence[Operation], trip: Trip | None = None) -> list[Any]:
         """Write a batch; return its answers. Raises StoreBusy when nothing was written, StoreFailed when who knows.
 
-        What a role may not do refuses itself alone: then each operation is written by itself.
+        What a role may not do refuses itself alone: then each operation is written by itself. With its `trip` the batch
+        is under way already; where that has arrived well, nothing is waited for.
         """
         try:
-            batch, answers = self._written(operations)
+            batch, answers = self._written(operations, trip)
         except NotPermitted as refusal:
             if len(operations) == 1:
                 return [refusal]
@@ -137,15 +155,17 @@ class Line:
         self.stops = batch.standing
         return answers
 
-    def _written(self, operations: Sequence[Operation]) -> Written:
+    def _written(self, operations: Sequence[Operation], trip: Trip | None) -> Written:
         shared, apart, tries = not holds_all(operations), False, 0
         until = time.monotonic() + self._patience_s
+        trip = trip or self.depart(operations)
         while True:
             try:
-                ahead, self._ahead = self._ahead, None
-                if ahead is not None and not tries and shared and not apart and ahead.serves(operations):
+                if trip is not None:
+                    gone, trip = trip, None
                     with suppress(psycopg.Error, Recount):  # what it took for granted was not so: nothing was written
-                        return self._in_one_trip(cast("Sequence[Append]", operations), ahead)
+                        return self._returned(gone)
+                self._ahead = None
                 return self._once(operations, shared=shared, apart=apart)
             except Recount:
                 apart = True
@@ -188,36 +208,85 @@ class Line:
         self._ahead = Ahead.after(begun.ahead, batch.standing)
         return written
 
-    def _in_one_trip(self, appends: Sequence[Append], ahead: Ahead) -> Written:
-        """Send plain appends with their locks and their COMMIT. Raises psycopg.Error, Recount where they do not fit."""
-        wire, cut = cast("Wire", self._wire), CutOff()
+    # ------------------------------------------------------------ one trip
+
+    def depart(self, operations: Sequence[Operation]) -> Trip | None:
+        """Send plain appends with their locks and their COMMIT, without waiting; None where more has to be asked."""
+        wire, ahead = self._wire, self._ahead
+        if wire is None or ahead is None or holds_all(operations) or not ahead.serves(operations):
+            return None
+        self._ahead = None
+        trip = Trip(ahead, since_boot(), CutOff())
+        try:
+            self._send(wire, cast("Sequence[Append]", operations), trip)
+        except (psycopg.Error, Recount) as error:
+            trip.error = error
+        except BaseException:
+            self._leave(wire)
+            raise
+        return trip
+
+    def _send(self, wire: Wire, appends: Sequence[Append], trip: Trip) -> None:
         epochs = {append.head.run: append.head.epoch for append in appends}
-        begun = Begun("", ahead.row, 0, 0, epochs, {"stops": []})
-        sql = WireStatements(wire, begun.known)
-        with self._undone_unless_kept(wire, cut):
-            asked_at = since_boot()
-            wire.open()
-            wire.send("begin")
-            wire.send("gate_together", (GATE,))
-            guard = wire.send("guard", ([*epochs], [*epochs.values()]))
-            cut.process = self._process
-            batch = PostgresBatch(sql, None, self._id, self._cipher, shared=True, begun=begun)
-            batch.together(appends)
-            written: Written = (batch, [None] * len(appends))
-            self._commit(wire, sql, cut, written)
-            ((row, now, _),) = wire.rows("guard", guard)
-        self.clock.heard(now, asked_at)
+        begun = Begun("", trip.ahead.row, 0, 0, epochs, {"stops": []})
+        sql = TripStatements(wire, begun.known)
+        wire.open()
+        wire.send("begin")
+        wire.send("gate_together", (GATE,))
+        wire.start()  # it begins while the rest is put together
+        trip.cut.process = self._process
+        batch = PostgresBatch(sql, None, self._id, self._cipher, shared=True, begun=begun)
+        batch.together(appends)
+        trip.written = (batch, [None] * len(appends))
+        self._batch += 1
+        trip.guard = sql.go(epochs, self._line, self._batch)
+        self._send_commit(wire, trip.cut, trip.written)
+        trip.waits = not wire.end()
+
+    @property
+    def socket(self) -> int:
+        """What can be read when something of a trip has come back."""
+        return cast("Wire", self._wire).socket
+
+    def arrived(self, trip: Trip) -> bool:
+        """Take what has come back of a trip; say whether that is all there is, or that it broke."""
+        if trip.error is None:
+            try:
+                return cast("Wire", self._wire).arrive()
+            except psycopg.Error as error:
+                trip.error = error
+        return True
+
+    def well(self, trip: Trip) -> bool:
+        """Say whether a trip that arrived went well: then `write` waits for nothing."""
+        return trip.error is None and cast("Wire", self._wire).well
+
+    def _returned(self, trip: Trip) -> Written:
+        """Return what a trip wrote, once it is back. Raises psycopg.Error, Recount where its appends did not fit."""
+        wire = cast("Wire", self._wire)
+        with self._undone_unless_kept(wire, trip.cut):
+            if trip.error is not None:
+                raise trip.error
+            self._end_commit(wire)
+            ((row, now, _),) = wire.rows(*trip.guard)
+        self.clock.heard(now, trip.asked_at)
         self._ahead = Ahead.after(row, [])
-        return written
+        return cast("Written", trip.written)
 
     def _commit(self, wire: Wire, sql: WireStatements, cut: CutOff, written: Written) -> None:
         self._batch += 1
         sql.do("note_batch", self._line, self._batch)
         sql.flush()
-        done = wire.send("COMMIT")
+        self._send_commit(wire, cut, written)
+        self._end_commit(wire)
+
+    def _send_commit(self, wire: Wire, cut: CutOff, written: Written) -> None:
+        self._commits = wire.send("COMMIT")
         cut.batch, cut.written = self._batch, written
+
+    def _end_commit(self, wire: Wire) -> None:
         wire.close()
-        if (said := wire.said(done)) != b"COMMIT":
+        if (said := wire.said(self._commits)) != b"COMMIT":
             raise StoreFailed(f"the server answered COMMIT with {said.decode()}")
 
     @contextmanager
@@ -372,7 +441,7 @@ def _wire_of(connection: Connection) -> Wire | None:
         return None
     connection.execute(SESSION.encode())
     connection.prepare_threshold = None
-    return Wire(connection)
+    return Wire(connection, IN_A_TRIP)
 
 
 def _perform(batch: PostgresBatch, operations: Sequence[Operation], *, apart: bool) -> list[Any]:

@@ -1,9 +1,12 @@
 """The store of a fleet: one PostgreSQL database, any number of processes.
 
-One connection writes, on a thread of its own, a batch at a time; two read; one renews the lease; one hears the hints of
-others (`hints`). So a process holds at most five connections, whatever it drives. The event loop never waits for the
-network, but for `switches_now` where nothing was read lately, and for a commit that must be made before its caller goes
-on.
+One connection writes, a batch at a time; two read, and one asks what is asked of every run (`questions`); one renews
+the lease; one hears the hints of others (`hints`). So a process holds at most six connections, whatever it drives.
+
+The event loop never waits for the network, but for `switches_now` where nothing was read lately, and for a commit that
+must be made before its caller goes on. What is sent in one trip is put together and sent by the loop, which goes on
+until the answer is there: handed to a thread, it would wait for its turn of the interpreter while the loop is busy. All
+else of writing is done on a thread of its own.
 
 A connection that breaks before COMMIT was sent has written nothing, and the batch is written again. One that breaks
 inside COMMIT leaves it open whether it was: the server is asked what became of the transaction, by its number. Only
@@ -19,6 +22,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
 
 from milepost.core.queues import EVERYTHING, Serving
 from milepost.errors import StoreBusy, StoreError, StoreFailed, StoreUnreachable
@@ -40,8 +45,12 @@ from milepost.stores.encryption import reveal
 from milepost.stores.places import local_of
 from milepost.stores.postgres import health
 from milepost.stores.postgres.connection import address, connect, named_errors, settle
+from milepost.stores.postgres.crowd import Crowd
+from milepost.stores.postgres.flight import Flight
 from milepost.stores.postgres.hints import Held, Listening
 from milepost.stores.postgres.outcome import Line
+from milepost.stores.postgres.questions import NotAnswered, Questions
+from milepost.stores.postgres.reads import AT_ONCE, PostgresReads
 from milepost.stores.postgres.schema import prepare
 from milepost.stores.postgres.server_clock import since_boot
 from milepost.stores.postgres.statements import NamedStatements, PostgresStatements
@@ -49,6 +58,7 @@ from milepost.stores.reading import Reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
     from decimal import Decimal
 
     from milepost.stores.api import Operation
@@ -57,11 +67,13 @@ if TYPE_CHECKING:
     from milepost.stores.keeping import Prunable, RunCopy, Standing
     from milepost.stores.pools import PoolRow, PoolRows
     from milepost.stores.postgres.connection import Connection
+    from milepost.stores.postgres.outcome import Trip
 
 T = TypeVar("T")
 READERS = 2
 PATIENCE_S = 30.0  # how long a server that restarts is waited for
 COPY_S = 0.1  # a copy of the switches is as good as a look where it is no older
+ASKS_AGAIN_S = 1.0  # between two tries to have a connection for small questions
 STALE_S = 10.0  # while the server is away, a copy serves free reads for so long
 
 
@@ -96,6 +108,13 @@ class PostgresStore:
         self._stops_at = float("-inf")
         self._stops: list[Switch] = []
         self._held = Held()
+        self._crowd = Crowd()
+        self._answers = PostgresReads(PostgresStatements(first), self.id, cipher)  # of what was read, and reads nothing
+        self._questions: Questions | None = None
+        self._begin_asking: Future[None] | None = None
+        self._asks_again_at = 0.0
+        self._flight: Flight | None = None  # what was sent from the loop
+        self._job: Future[Any] | None = None  # what the thread was given last
         self._mark = secrets.token_hex(8)
         self._listening = Listening(self._where, self._mark)
         self._to_tell = False
@@ -114,24 +133,56 @@ class PostgresStore:
 
         Raises StoreBusy when nothing was written, StoreFailed when it is not known.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._writing, self._commit, operations)
+        trip = self._depart(operations)
+        if trip is None:
+            return await asyncio.wrap_future(self._submit(self._commit, operations))
+        flight = self._flight = Flight(operations, trip, time.perf_counter())
+        if trip.error is None and not trip.waits:
+            await flight.back(self._line, self._hand_over)
+        if flight.job is None and not flight.is_back:
+            self._hand_over()
+        self._flight = None if self._flight is flight else self._flight
+        if flight.job is not None:
+            return await asyncio.wrap_future(flight.job)
+        return self._commit(operations, flight)
 
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:
         """Write a batch before this returns, where it `must` be; else None, since the loop is not to wait."""
-        return self._writing.submit(self._commit, operations).result() if must else None
+        return self._submit(self._commit, operations).result() if must else None
 
-    def _commit(self, operations: Sequence[Operation]) -> list[Any]:
+    def _depart(self, operations: Sequence[Operation]) -> Trip | None:
+        """Send a batch from here, where that takes no waiting; None where the thread has to write it."""
+        if self._failed or self._flight is not None or self._cipher is not None or self._encrypted:
+            return None
+        return self._line.depart(operations) if self._job is None or self._job.done() else None
+
+    def _submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
+        """Let the thread do something that concerns the line, behind all that was begun before."""
+        self._hand_over()
+        job = self._writing.submit(work, *args)
+        self._job = job
+        return job
+
+    def _hand_over(self) -> None:
+        """Let the thread wait for what was sent from the loop."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.land()
+            flight.job = self._job = self._writing.submit(self._commit, flight.operations, flight)
+
+    def _commit(self, operations: Sequence[Operation], flight: Flight | None = None) -> list[Any]:
         if self._failed:
             raise StoreFailed(self._failed)
-        started = time.perf_counter()
+        started = time.perf_counter() if flight is None else flight.began
         try:
             if self._cipher is not None or self._encrypted:
                 answers = hiding.commit(self._cipher, operations, self._turn_on, self._line.write)
             else:
-                answers = self._line.write(operations)
+                answers = self._line.write(operations, None if flight is None else flight.trip)
         except StoreFailed as error:
             self._failed = error.why
             raise
+        self._crowd.met(operations, answers)
         if self._line.stops is not None:
             self._stops, self._stops_at = stopping.standing(self._line.stops, self._cipher), time.monotonic()
         if self._held.worth_telling(operations, answers) and not self._to_tell:
@@ -168,14 +219,17 @@ class PostgresStore:
 
     def end_worker(self, worker: str, at: int) -> None:
         """Write that a worker left in good order."""
-        self._writing.submit(self._line.plainly, "end_worker", at, worker).result()
+        self._submit(self._line.plainly, "end_worker", at, worker).result()
 
     def close(self) -> None:
         """Close every connection."""
         self._closed = True
         self._listening.close()
+        self._hand_over()
         self._writing.shutdown()
         self._reading.shutdown()
+        if self._questions is not None:
+            self._questions.close()
         self._line.close()
         for connection in (self._renewer, *self._opened):
             if connection is not None:
@@ -188,9 +242,9 @@ class PostgresStore:
         settle(connection, self._where)
         return connection
 
-    def _reads(self, *, again: bool = False) -> Reads:
+    def _reads(self, *, again: bool = False) -> PostgresReads:
         """Return what reads on this thread, over its own connection; `again` over a new one."""
-        found: tuple[Connection, Reads] | None = getattr(self._mine, "reads", None)
+        found: tuple[Connection, PostgresReads] | None = getattr(self._mine, "reads", None)
         if found is None or again or found[0].closed:
             if found is not None:
                 self._mine.reads = None  # also where no new one can be had now
@@ -198,11 +252,11 @@ class PostgresStore:
                 self._opened.remove(found[0])
             connection = self._connected()
             self._opened.append(connection)
-            found = (connection, Reads(NamedStatements(connection, self.place), self.id, self._cipher))
+            found = (connection, PostgresReads(NamedStatements(connection, self.place), self.id, self._cipher))
             self._mine.reads = found
         return found[1]
 
-    def _ask(self, question: Callable[[Reads], T], patience_s: float = PATIENCE_S) -> T:
+    def _ask(self, question: Callable[[PostgresReads], T], patience_s: float = PATIENCE_S) -> T:
         """Answer a question; where the connection broke on a new one, as soon as there is one."""
         until, wait, again = time.monotonic() + patience_s, 0.05, False
         while True:
@@ -215,8 +269,32 @@ class PostgresStore:
             time.sleep(wait)
             wait = min(1.0, wait * 2)
 
-    async def _read(self, question: Callable[[Reads], T]) -> T:
+    async def _read(self, question: Callable[[PostgresReads], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._reading, self._ask, question)
+
+    async def _rows(self, name: str, *args: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a small question that the loop can ask by itself; none where it cannot, or found none."""
+        asking = self._questions
+        if asking is None or asking.broken:
+            if self._begin_asking is None or (self._begin_asking.done() and time.monotonic() > self._asks_again_at):
+                self._asks_again_at = time.monotonic() + ASKS_AGAIN_S
+                self._begin_asking = self._reading.submit(self._connect_questions)
+            return []
+        if not asking.may_ask():
+            return []
+        try:
+            return await asking.rows(name, *args)
+        except NotAnswered:
+            return []
+
+    def _connect_questions(self) -> None:
+        with suppress(StoreError, psycopg.Error):
+            connection = self._connected()
+            if connection.prepare_threshold is None or self._closed:  # prepared statements are the server connection's
+                connection.close()
+                self._asks_again_at = float("inf")
+            else:
+                self._questions = Questions(connection, AT_ONCE)
 
     def plain(self, run_id: str, place: str, stored: bytes) -> bytes:
         """Return what stored bytes say that stand at a place of a run. Raises KeyMissing, Damaged."""
@@ -244,7 +322,9 @@ class PostgresStore:
 
     async def tail(self, run_id: str) -> Tail:
         """Return a run from its latest boundary to its head. Raises UnknownRun, Damaged."""
-        return await self._read(lambda reads: reads.tail(run_id))
+        rows = await self._rows("tail_at_once", run_id)
+        found = self._answers.tail_in(run_id, rows)
+        return await self._read(lambda reads: reads.tail(run_id)) if found is None else found
 
     async def chain(self, run_id: str) -> tuple[bytes, list[Stored], Head]:
         """Return the genesis hash, every entry and the head of a run. Raises UnknownRun, Damaged."""
@@ -256,11 +336,13 @@ class PostgresStore:
 
     async def chunk(self, run_id: str, digest: str) -> bytes:
         """Return a chunk's bytes as stored. Raises Damaged when it is missing."""
-        return await self._read(lambda reads: reads.chunk(run_id, digest))
+        found = self._answers.chunk_in(await self._rows("chunk_at_once", run_id, digest))
+        return await self._read(lambda reads: reads.chunk(run_id, digest)) if found is None else found
 
     async def inbox(self, run_id: str) -> list[tuple[int, bytes]]:
         """Return the messages that were not taken, oldest first."""
-        return await self._read(lambda reads: reads.inbox(run_id))
+        found = self._answers.inbox_in(run_id, await self._rows("inbox_at_once", run_id))
+        return await self._read(lambda reads: reads.inbox(run_id)) if found is None else found
 
     async def with_mail(self, owner: str) -> list[str]:
         """Return the ids of the runs this owner holds for which messages wait."""
@@ -268,7 +350,8 @@ class PostgresStore:
 
     async def run(self, run_id: str) -> RunRow:
         """Return a run's row. Raises UnknownRun."""
-        return await self._read(lambda reads: reads.run(run_id))
+        found = self._answers.run_in(await self._rows("run_row", run_id))
+        return await self._read(lambda reads: reads.run(run_id)) if found is None else found
 
     async def resolve_id(self, prefix: str) -> str:
         """Return the one run id that begins with `prefix`. Raises UnknownRun when none or several do."""
@@ -284,7 +367,8 @@ class PostgresStore:
 
     async def due(self, now: int, workflows: Sequence[str], limit: int, serving: Serving = EVERYTHING) -> list[DueRun]:
         """Return runs that nobody holds and that may be claimed now, in the order of their turns."""
-        return await self._read(lambda reads: reads.due(now, workflows, limit, serving))
+        apart = self._crowd.apart()
+        return await self._read(lambda reads: reads.due_apart(now, workflows, limit, serving, apart))
 
     async def next_due(self, now: int, workflows: Sequence[str], serving: Serving = EVERYTHING) -> int | None:
         """Return when time alone makes the next run claimable."""

@@ -1,0 +1,120 @@
+"""What is asked of each run that is driven, asked by the event loop itself, over a connection of its own.
+
+A hundred runs that are claimed ask a few hundred small questions. Each of them, given to a thread, would wait for its
+turn of the interpreter, and its answer for another. Here they go down one pipeline, and the loop goes on until an
+answer is there. A question that was not answered here (there is no connection yet, or it broke, or a pooler stands
+between) is asked again by a thread, which waits for a server that is away and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.pq import ExecStatus
+
+from milepost.stores.postgres.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from milepost.stores.postgres.connection import Connection
+
+    Rows = list[tuple[Any, ...]]
+
+MOST = 500  # questions under way: others take the longer way meanwhile
+
+
+class NotAnswered(Exception):
+    """A question was not answered here."""
+
+
+class Questions:
+    """One connection that asks, without waiting, named statements that are given beforehand."""
+
+    def __init__(self, connection: Connection, names: Iterable[str]) -> None:
+        """Take a connection over, whose server knows the names of statements from here on. Raises psycopg.Error."""
+        self._connection = connection
+        self._wire = Wire(connection, names)
+        self._wire.open()
+        self._socket = self._wire.socket  # of one that broke nobody can ask it any more
+        self._waiting: deque[tuple[str, asyncio.Future[Rows]]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._answer: Rows | Exception | None = None
+        self.broken = False
+
+    def may_ask(self) -> bool:
+        """Say whether a question may be asked by the running loop."""
+        mine = self._loop is None or self._loop is asyncio.get_running_loop()
+        return mine and not self.broken and len(self._waiting) < MOST
+
+    async def rows(self, name: str, *args: Any) -> Rows:
+        """Return a statement's rows. Raises NotAnswered."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Rows] = loop.create_future()
+        try:
+            self._wire.send(name, args)
+            left = self._wire.end()
+        except psycopg.Error as error:
+            self._break()
+            raise NotAnswered from error
+        self._waiting.append((name, answer))
+        if self._loop is None:
+            self._loop = loop
+            loop.add_reader(self._socket, self._read)
+        if not left:
+            loop.add_writer(self._socket, self._write, loop)
+        return await answer
+
+    def close(self) -> None:
+        """Close the connection; what is still asked is not answered."""
+        self._break()
+
+    def _write(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(psycopg.Error):  # what broke shows where it is read
+            if not self._wire.left():
+                return
+        loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        try:
+            for result in self._wire.come():
+                if result.status == ExecStatus.PIPELINE_SYNC:
+                    self._tell()
+                elif result.status == ExecStatus.TUPLES_OK:
+                    self._answer = self._wire.rows_of(self._waiting[0][0], result)
+                else:
+                    self._answer = NotAnswered()
+        except psycopg.Error:
+            self._break()
+        if not self._waiting:
+            self._rest()
+
+    def _tell(self) -> None:
+        (_, future), found, self._answer = self._waiting.popleft(), self._answer, None
+        if future.done():
+            return  # who asked has gone
+        if isinstance(found, list):
+            future.set_result(found)
+        else:
+            future.set_exception(NotAnswered())
+
+    def _rest(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None and not loop.is_closed():
+            loop.remove_reader(self._socket)
+            loop.remove_writer(self._socket)
+
+    def _break(self) -> None:
+        if self.broken:
+            return
+        self.broken = True
+        self._rest()
+        self._connection.close()
+        waiting, self._waiting = self._waiting, deque()
+        for _, future in waiting:
+            if not future.done() and not future.get_loop().is_closed():
+                future.set_exception(NotAnswered())
