@@ -1,0 +1,11 @@
+"""LangGraph and LangChain on Milepost: a checkpointer, and tools under the outcome protocol. Extra `langgraph`.
+
+Either works without the other. The checkpointer keeps what a graph has finished; that a tool has *begun* is in no
+checkpoint, which is why a tool goes through an attached run.
+"""
+
+from milepost.adapters.langgraph.checkpointer import Checkpointer
+from milepost.adapters.langgraph.fencing import StaleWriter
+from milepost.adapters.langgraph.values import UnknownType
+
+__all__ = ["Checkpointer", "StaleWriter", "UnknownType"]
