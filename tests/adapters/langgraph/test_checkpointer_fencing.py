@@ -4,7 +4,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ class Process:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[Path]:
+def told(tmp_path: Path) -> Path:
     """Where nodes tell what they did."""
     return tmp_path / "told"
 
@@ -83,7 +82,11 @@ def test_of_two_processes_on_one_thread_the_stale_one_is_refused_and_nothing_is_
         assert len({str(parent) for parent in chain}) == len(chain)
 
 
-@pytest.mark.parametrize("moment", ["die before put", "die in put"])
+@pytest.mark.parametrize(
+    ("store", "moment"),
+    [("sqlite", "die before put"), ("sqlite", "die in put"), ("postgres", "die in put")],
+    indirect=["store"],
+)
 def test_a_process_killed_between_its_writes_and_its_checkpoint_is_gone_on_from_without_a_repetition(
     store: str, told: Path, moment: str
 ) -> None:

@@ -69,7 +69,7 @@ class Dying(Checkpointer):
 with Dying(STORE) as checkpointer:
     graph = line(first, second).compile(checkpointer=checkpointer)
     try:
-        begins = {"notes": ["begin"]} if ACT != "go on" else None
+        begins: Any = {"notes": ["begin"]} if ACT != "go on" else None
         say(graph.invoke(begins, thread("t"), durability="sync")["notes"])
     except StaleWriter as stale:
         say(stale.code)
