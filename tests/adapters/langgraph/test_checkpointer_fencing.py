@@ -65,7 +65,7 @@ def node(_: Notes) -> Any:
 def test_of_two_processes_on_one_thread_the_stale_one_is_refused_and_nothing_is_interleaved(
     store: str, told: Path
 ) -> None:
-    """Requirement 53. The one that was overtaken writes nothing more, not even what a task of it had finished."""
+    """The one that was overtaken writes nothing more, not even what a task of it had finished."""
     with Checkpointer(store) as here:
         graph = line(node).compile(checkpointer=here)
         slow = Process(store, "wait", told)
@@ -90,7 +90,7 @@ def test_of_two_processes_on_one_thread_the_stale_one_is_refused_and_nothing_is_
 def test_a_process_killed_between_its_writes_and_its_checkpoint_is_gone_on_from_without_a_repetition(
     store: str, told: Path, moment: str
 ) -> None:
-    """Requirement 7. Requirement 16. What a finished task wrote is there, and the task is not run again."""
+    """What a finished task wrote is there, and the task is not run again."""
     killed = Process(store, moment, told)
     assert killed.killed()
     assert killed.did() == ["first"]

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langgraph.types import Command, Interrupt, Overwrite, Send
+from langgraph.func import entrypoint, task
+from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 from pydantic import BaseModel
 
 from milepost.adapters.langgraph import Checkpointer, UnknownType
@@ -66,7 +67,6 @@ def value_of(saver: Checkpointer, name: str) -> Any:
 
 
 def test_what_was_saved_is_there_when_it_is_opened_again(store: str) -> None:
-    """Requirement 7. All that a step needs is in the checkpoint."""
     with Checkpointer(store) as first:
         id_ = put(first, "t", [1, 2])
         first.put_writes(place("t", id_), [("a", 1), ("b", 2)], "task-2", "~2")
@@ -93,7 +93,6 @@ def test_text_of_every_kind_comes_back_as_it_was(store: str) -> None:
 
 
 def test_a_list_that_grows_is_stored_once_and_not_with_every_checkpoint(store: str) -> None:
-    """Requirement 18. The size of the store follows what is new."""
     steps, size = 100, 1_000
     with Checkpointer(store) as saver:
         notes: list[str] = []
@@ -269,3 +268,41 @@ def test_a_copy_has_every_value_and_goes_its_own_way(store: str) -> None:
 
         assert graph.get_state(thread("t")).values == {"notes": ["begin", "more"]}
         assert graph.get_state(thread("copy")).values == {"notes": ["begin", "more", "again", "more"]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_graph_is_gone_on_with_however_durably_it_was_saved(tmp_path: Path, durability: Any) -> None:
+    def ask(_: Any) -> Any:
+        return {"notes": [interrupt("?")]}
+
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Checkpointer(url) as saver:
+        line(ask).compile(checkpointer=saver).invoke({"notes": ["a"]}, thread("t"), durability=durability)
+    with Checkpointer(url) as again:
+        said = line(ask).compile(checkpointer=again).invoke(Command(resume="b"), thread("t"), durability=durability)
+
+    assert said["notes"] == ["a", "b"]
+
+
+def test_a_workflow_of_tasks_is_gone_on_with(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    @task
+    def double(number: int) -> int:
+        done.append(number)
+        return 2 * number
+
+    def flow(saver: Checkpointer) -> Any:
+        @entrypoint(checkpointer=saver)
+        def doubled(number: int) -> Any:
+            found = double(number).result()
+            return found + interrupt("?")
+
+        return doubled
+
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Checkpointer(url) as saver:
+        flow(saver).invoke(2, thread("t"))
+    with Checkpointer(url) as again:
+        assert flow(again).invoke(Command(resume=1), thread("t")) == 5
+    assert done == [2]

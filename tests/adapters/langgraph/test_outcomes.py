@@ -19,6 +19,7 @@ from milepost.errors import InvalidDeclaration, NoRun, RunHeld
 from milepost.stores.api import Query
 from tests.adapters import outside
 from tests.adapters.langgraph.host import CONFIG, Scripted, around, live
+from tests.runtime.policies import File
 from tests.runtime.stage import Stage
 
 HOST = "tests.adapters.langgraph.host"
@@ -27,7 +28,7 @@ INVITES = ("try again", "fix", "error", "retry")
 
 @pytest.mark.parametrize("form", ["agent", "agent-sync"])
 def test_an_agent_killed_in_the_middle_of_tool_two_of_two_sends_nothing_again(form: str, tmp_path: Path) -> None:
-    """Requirement 7. Requirement 53. Requirement 16. A person looks, and the agent goes on with the answer."""
+    """Requirement 7. Requirement 11. Requirement 18. A person looks, and the agent goes on with the answer."""
     outside.run(HOST, tmp_path, "two", form, kill=True)
 
     parked = outside.run(HOST, tmp_path, "two", form).said
@@ -57,7 +58,7 @@ def test_without_milepost_the_same_agent_refunds_twice_and_says_nothing_of_it(tm
 def test_an_objection_to_the_second_of_three_lets_its_siblings_finish_and_be_recorded(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requirement 58. Requirement 67. What is said at the resume decides nothing; the approval does."""
+    """What is said at the resume decides nothing; the approval does."""
     monkeypatch.setenv("CRASH_FOLDER", str(tmp_path))
 
     parked = live(form, "three")
@@ -84,9 +85,10 @@ class Bench:
         monkeypatch.setenv("CRASH_FOLDER", str(stage.folder))
         self.stage = stage
         self.done: list[Any] = []
+        self.policy: str | None = None
 
     def app(self, kept: Sequence[mp.Tool[..., Any]]) -> mp.App:
-        return mp.App(self.stage.url, tools=kept)
+        return mp.App(self.stage.url, tools=kept, policy=self.policy)
 
     async def ask(
         self,
@@ -162,8 +164,6 @@ async def test_an_exception_that_a_host_would_make_a_text_for_the_model_stays_un
 
 
 async def test_a_call_of_a_tool_that_was_not_declared_or_does_not_fit_is_told_and_nothing_is_done(bench: Bench) -> None:
-    """Requirement 71. What is not listed is denied."""
-
     @tool
     async def pay(cents: int) -> str:
         """Pays."""
@@ -176,6 +176,54 @@ async def test_a_call_of_a_tool_that_was_not_declared_or_does_not_fit_is_told_an
     assert "do not fit" in told["c2"].text
     assert told["c3"].text == "paid"
     assert bench.done == [7]
+
+
+async def test_what_a_rule_denies_is_not_done_and_is_told_before_the_model_is_asked_again(bench: Bench) -> None:
+    """Requirement 71."""
+
+    @tool
+    async def pay(cents: int) -> str:
+        """Pays."""
+        bench.done.append(cents)
+        return "paid"
+
+    bench.policy = File(bench.stage.folder / "policy.toml").says(
+        'small; allow; when = "args.cents <= 100"', 'large; deny; when = "args.cents > 100"'
+    )
+
+    told = await bench.ask([pay], [("c1", "pay", {"cents": 7}), ("c2", "pay", {"cents": 700})])
+
+    assert told["c1"].text == "paid"
+    assert "certainly did not happen" in told["c2"].text
+    assert "'large'" in told["c2"].text
+    assert bench.done == [7]
+
+
+async def test_what_was_done_is_known_where_the_whole_conversation_is_gone(bench: Bench) -> None:
+    """Requirement 16. Requirement 53. Requirement 58. Requirement 67. Nothing rests on messages, or on checkpoints."""
+
+    @tool
+    async def note(text: str) -> str:
+        """Notes."""
+        bench.done.append(text)
+        return f"noted {text}"
+
+    @tool
+    async def broke(order: str) -> str:
+        """Breaks, nobody knows when."""
+        bench.done.append(order)
+        raise RuntimeError("the line broke")
+
+    calls = [("c1", "note", {"text": "one"}), ("c2", "broke", {"order": "b"})]
+    first = await bench.ask([note, broke], calls)
+    with Checkpointer(bench.stage.url) as checkpointer:
+        checkpointer.delete_thread("thread-7")
+
+    again = await bench.ask([note, broke], calls)
+
+    assert (first["c1"].text, again["c1"].text) == ("noted one", "noted one")
+    assert [(one["call"], one["waiting_for"]) for one in bench.parked] == [("c2", "unknown")]
+    assert sorted(bench.done) == ["b", "one"]
 
 
 async def test_an_artifact_and_a_command_come_back_from_the_record_as_they_were(bench: Bench) -> None:
@@ -244,8 +292,6 @@ async def test_an_id_that_a_model_gives_again_in_a_thread_is_another_call(bench:
 async def test_a_thread_that_another_process_holds_is_not_gone_on_with_and_no_model_hears_of_it(
     bench: Bench, *, handle: bool
 ) -> None:
-    """Requirement 53."""
-
     @tool
     async def note(text: str) -> str:
         """Notes."""

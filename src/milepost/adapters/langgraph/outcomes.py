@@ -159,7 +159,7 @@ class Outcomes(AgentMiddleware[Any, Any, Any]):
         return None
 
     def _kept(self, result: Result) -> Any:
-        """Return what is recorded of a tool's result: its text, where it is no more than that, as a person would say it.
+        """Return what is recorded of a tool's result: its text, where it is no more, as a person would say it.
 
         Raises ToolErred for an exception that was made a text, UnknownType for a result that cannot be stored.
         """
