@@ -155,6 +155,39 @@ def test_a_graph_inside_a_graph_goes_on_in_another_process_and_is_part_of_its_in
     assert answered["notes"][-1] == "yes"
 
 
+async def test_a_graph_inside_a_graph_is_awaited_as_part_of_its_invocation(tmp_path: Path) -> None:
+    async def ask(_: Notes) -> Any:
+        return {"notes": [interrupt("?")]}
+
+    def graph(saver: Checkpointer) -> Any:
+        outer = StateGraph(Notes)
+        outer.add_node("inner", line(node, ask).compile())
+        outer.add_edge(START, "inner")
+        return outer.compile(checkpointer=saver, interrupt_before=["inner"])
+
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Checkpointer(url) as first, Checkpointer(url) as second:
+        await graph(first).ainvoke({"notes": ["begin"]}, thread("t"))
+        async for _ in graph(second).astream(None, thread("t"), stream_mode="values"):
+            await graph(second).aget_state(thread("t"))  # to look in between disturbs nothing
+        answered = await graph(first).ainvoke(Command(resume="yes"), thread("t"))
+
+    assert answered["notes"][-1] == "yes"
+
+
+async def test_a_save_that_its_caller_no_longer_waits_for_is_made(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Checkpointer(url) as saver:
+        saving = asyncio.create_task(saver.aput(place("t"), checkpoint(a=1), {}, {}))
+        await asyncio.sleep(0)
+        saving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await saving
+
+    with Checkpointer(url) as again:
+        assert again.get_tuple(place("t")) is not None
+
+
 def test_the_same_thread_is_written_by_two_processes_in_turns(store: str) -> None:
     with Checkpointer(store) as first, Checkpointer(store) as second:
         for position in range(4):

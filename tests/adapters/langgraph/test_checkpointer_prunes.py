@@ -1,5 +1,6 @@
 """What pruning keeps, and what a channel that is stored as its changes is made from."""
 
+import threading
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
@@ -22,7 +23,7 @@ def graph(saver: Checkpointer) -> Any:
     def node(_: Any) -> Any:
         return {"words": ["node"]}
 
-    made = StateGraph(Words)
+    made: Any = StateGraph(Words)
     made.add_node("node", node)
     made.add_edge(START, "node")
     made.add_edge("node", END)
@@ -63,3 +64,27 @@ def test_every_thread_is_listed_and_pages_follow_each_other(store: str) -> None:
     assert everything == list(range(59, -1, -1))
     assert few == everything[:53]
     assert one == [7]
+
+
+def test_a_pruning_beside_a_writer_takes_nothing_that_the_writer_goes_on_with(store: str) -> None:
+    with Checkpointer(store) as writing, Checkpointer(store) as pruning:
+        ended = threading.Event()
+
+        def write() -> None:
+            parent = None
+            for position in range(25):
+                kept = checkpoint(a=["x" * 3_000, "y" * 3_000, position])
+                writing.put(place("t", parent), kept, {}, {})
+                parent = kept["id"]
+            ended.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        while not ended.is_set() and writer.is_alive():
+            pruning.prune(["t"])
+        writer.join()
+
+        assert ended.is_set()
+        found = pruning.get_tuple(place("t"))
+    assert found is not None
+    assert found.checkpoint["channel_values"]["a"][2] == 24

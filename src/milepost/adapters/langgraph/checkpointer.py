@@ -164,13 +164,13 @@ class Checkpointer(BaseCheckpointSaver[int]):
         """Save a checkpoint, durably, and return the configuration that names it."""
         place, parent = _place(config), get_checkpoint_id(config)
         noted = get_serializable_checkpoint_metadata(config, metadata)
-        value = self._kept.split(place.thread, checkpoint)
+        value = self._kept.split(checkpoint)
         run = noted.get("run_id")
         row = Row(place.thread, place.ns, checkpoint["id"], parent, value.root, self._kept.sealed(place, noted))
 
         def work(rows: Rows) -> None:
             self._take(rows, config, place)
-            rows.each("put_chunk", value.rows)
+            self._kept.store(rows, place.thread, value.bodies)
             rows.run(
                 "put", row.thread, row.ns, row.id, parent, None if run is None else str(run), row.root, row.metadata
             )
@@ -185,7 +185,7 @@ class Checkpointer(BaseCheckpointSaver[int]):
         """Save what a task has written, durably. What is there stays, but for what LangGraph notes of a task."""
         place = _place(config)
         checkpoint = str(config["configurable"]["checkpoint_id"])
-        split = [self._kept.split(place.thread, value) for _, value in writes]
+        split = [self._kept.split(value) for _, value in writes]
         of: dict[str, list[tuple[Any, ...]]] = {"put_write": [], "put_note": []}
         for position, ((channel, _), value) in enumerate(zip(writes, split, strict=True)):
             at = WRITES_IDX_MAP.get(channel, position)
@@ -194,7 +194,7 @@ class Checkpointer(BaseCheckpointSaver[int]):
 
         def work(rows: Rows) -> None:
             self._take(rows, config, place)
-            rows.each("put_chunk", [row for value in split for row in value.rows])
+            self._kept.store(rows, place.thread, {name: body for value in split for name, body in value.bodies.items()})
             for statement, some in of.items():
                 rows.each(statement, some)
 

@@ -39,10 +39,10 @@ class Row(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A value in chunks: the digest of the first, and the rows of all."""
+    """A value in chunks: the digest of the first, and the bodies of all by digest."""
 
     root: str
-    rows: list[tuple[str, str, bytes]]
+    bodies: dict[str, bytes]
 
 
 class Kept:
@@ -54,12 +54,17 @@ class Kept:
 
     # ------------------------------------------------------------ values
 
-    def split(self, thread: str, value: Any) -> Split:
+    def split(self, value: Any) -> Split:
         """Take a value apart. Raises UnknownType."""
-        root, parts = chunks.split(self._values.write(value))
-        return Split(
-            root, [(thread, self._name(thread, name), self._hide(thread, name, body)) for name, body in parts.items()]
-        )
+        return Split(*chunks.split(self._values.write(value)))
+
+    def store(self, rows: Rows, thread: str, bodies: dict[str, bytes]) -> None:
+        """Write the chunks that the thread does not have yet. The thread's row has to be held, or they may be swept."""
+        names = {self._name(thread, digest): digest for digest in bodies}
+        for (name,) in rows.run("stored", thread, msgspec.json.encode([*names]).decode()):
+            del names[name]
+        new = [(thread, name, self._hide(thread, digest, bodies[digest])) for name, digest in names.items()]
+        rows.each("put_chunk", new)
 
     def values(self, rows: Rows, thread: str, roots: Sequence[str], known: dict[str, bytes]) -> list[Any]:
         """Put values together; `known` keeps the chunks that were read. Raises Damaged, UnknownType."""
@@ -113,21 +118,24 @@ class Kept:
 
     def delete(self, thread: str, rows: Rows) -> None:
         """Delete all of a thread."""
+        rows.run("hold", thread)
         for statement in ("delete_thread_checkpoints", "delete_thread_writes", "delete_thread_chunks", "delete_thread"):
             rows.run(statement, thread)
 
     def delete_runs(self, rows: Rows, runs: Sequence[str]) -> None:
         """Delete the checkpoints of invocations."""
-        threads = set()
-        for run in runs:
-            for thread, ns, id_ in rows.run("of_run", run):
-                self._drop(rows, thread, ns, id_)
-                threads.add(thread)
-        for thread in sorted(threads):
+        found = sorted({place for run in runs for place in rows.run("of_run", run)})
+        for thread in sorted({thread for thread, *_ in found}):
+            rows.run("hold", thread)
+        for thread, ns, id_ in found:
+            self._drop(rows, thread, ns, id_)
+        for thread in sorted({thread for thread, *_ in found}):
             self._sweep(rows, thread)
 
     def prune(self, thread: str, rows: Rows) -> None:
         """Keep the latest checkpoint of each namespace, and what it is made from."""
+        if not rows.run("hold", thread):
+            return  # nobody has written to it: who begins just now loses nothing
         kept: dict[str, set[str]] = {}
         for ns, id_ in rows.run("ids", thread):
             if ns not in kept:
@@ -164,6 +172,8 @@ class Kept:
 
     def copy(self, rows: Rows, source: str, target: str, saver: str) -> None:
         """Copy all of a thread; the copy is nobody's yet, and may be taken by who reads it."""
+        for thread in sorted((source, target)):
+            rows.run("hold", thread)
         checkpoints = rows.run("thread_checkpoints", source)
         if not checkpoints or source == target:
             return
@@ -172,8 +182,7 @@ class Kept:
         rows.run("take_thread", target, f"{saver}.")
         known: dict[str, bytes] = {}
         digests = self._read(rows, source, (root for (root,) in rows.run("roots", source)), known)
-        bodies = ((digest, known[f"{source}/{digest}"]) for digest in digests)
-        rows.each("put_chunk", [(target, self._name(target, d), self._hide(target, d, body)) for d, body in bodies])
+        self.store(rows, target, {digest: known[f"{source}/{digest}"] for digest in digests})
         place = Place(target, "")
         for ns, id_, parent, run, root, metadata in checkpoints:
             noted = self.sealed(place, self.metadata(Row(source, ns, id_, parent, root, metadata)))

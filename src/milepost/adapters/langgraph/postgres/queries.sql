@@ -64,7 +64,12 @@ SELECT task, channel, root FROM milepost_langgraph_writes WHERE thread = $1 AND 
 ORDER BY path, task, position;
 
 -- name: chunks
-SELECT name, body FROM milepost_langgraph_chunks WHERE thread = $1 AND name IN (SELECT json_array_elements_text($2::text::json));
+SELECT name, body FROM milepost_langgraph_chunks
+WHERE thread = $1 AND name IN (SELECT json_array_elements_text($2::text::json));
+
+-- name: stored
+SELECT name FROM milepost_langgraph_chunks
+WHERE thread = $1 AND name IN (SELECT json_array_elements_text($2::text::json));
 
 -- Where every value of a thread begins.
 -- name: roots

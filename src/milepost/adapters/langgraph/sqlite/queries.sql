@@ -64,7 +64,12 @@ SELECT task, channel, root FROM milepost_langgraph_writes WHERE thread = ?1 AND 
 ORDER BY path, task, position;
 
 -- name: chunks
-SELECT name, body FROM milepost_langgraph_chunks WHERE thread = ?1 AND name IN (SELECT value FROM json_each(?2));
+SELECT name, body FROM milepost_langgraph_chunks
+WHERE thread = ?1 AND name IN (SELECT value FROM json_each(?2));
+
+-- name: stored
+SELECT name FROM milepost_langgraph_chunks
+WHERE thread = ?1 AND name IN (SELECT value FROM json_each(?2));
 
 -- Where every value of a thread begins.
 -- name: roots
