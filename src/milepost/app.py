@@ -1,14 +1,12 @@
-"""The composition root: the only file that names concrete classes."""
+"""The composition root: it alone puts concrete classes together; `opening` names those of stores."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -30,6 +28,7 @@ from milepost.definitions.workflows import Workflow
 from milepost.errors import InvalidDeclaration, StartConflict, TookTooLong, UnknownWorkflow
 from milepost.fleet import Fleet
 from milepost.observing import Observing
+from milepost.opening import open_store as open_store  # noqa: PLC0414  where it is looked for
 from milepost.operations import keys, sealing
 from milepost.operations.inspection import Inspector
 from milepost.operations.signatures import TrustedOperators
@@ -41,29 +40,11 @@ from milepost.runtime.engine import Engine
 from milepost.runtime.handles import RunHandle
 from milepost.runtime.watchdog import STILL_MS
 from milepost.runtime.worker import Worker
-from milepost.stores import postgres
 from milepost.stores.api import Create, Store
-from milepost.stores.encryption import load as load_cipher
-from milepost.stores.places import file_of
-from milepost.stores.sqlite.store import SqliteStore
 
 DEFAULT_BREAKER = Breaker()
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
-ENCRYPTION = "MILEPOST_ENCRYPTION"
-
-
-def open_store(url: str, *, create: bool = False, encryption: Path | None = None) -> Store:
-    """Open the store that a URL names; `encryption` is its key file, else the one that MILEPOST_ENCRYPTION names.
-
-    Raises InvalidDeclaration for a scheme that this version does not have, KeyFileRefused.
-    """
-    file = file_of(url)
-    named = os.environ.get(ENCRYPTION)
-    keys_at = encryption or (Path(named) if named else None)
-    cipher = None if keys_at is None else load_cipher(keys_at)
-    kind: Callable[..., Store] = postgres.store_class(import_module) if file is None else SqliteStore
-    return kind(file or url, create=create, cipher=cipher)
 
 
 class App(Deciding, Fleet, Attaching, Observing):

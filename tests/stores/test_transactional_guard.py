@@ -23,6 +23,7 @@ DENIED = {
     "altering": "ALTER TABLE mp_runs ADD COLUMN x",
     "renaming away": "ALTER TABLE mp_runs RENAME TO gone",
     "making one of the same name": "CREATE TABLE mp_extra (x)",
+    "making one that is a surface's by its name": "CREATE TABLE milepost_extra (x)",
     "making a temporary one of the same name": "CREATE TEMP TABLE mp_heads (run, epoch, row, seq, hash, boundary)",
     "making a temporary one of another name": "CREATE TEMP TABLE crm_aside (x)",
     "making a view of the same name": "CREATE VIEW mp_view AS SELECT 1",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from milepost.stores.postgres.store import PostgresStore
+    from milepost.stores.postgres.tables import PostgresTables
 
 
 def store_class(load: Callable[[str], ModuleType]) -> type[PostgresStore]:
@@ -20,4 +21,11 @@ def store_class(load: Callable[[str], ModuleType]) -> type[PostgresStore]:
     except ImportError as error:
         what = "stores in PostgreSQL"
         raise ExtraMissing(what, "postgres") from error
+    return found
+
+
+def tables_class(load: Callable[[str], ModuleType]) -> type[PostgresTables]:
+    """Return what keeps a surface's own tables in a database; as `store_class`. Raises ExtraMissing."""
+    store_class(load)
+    found: type[PostgresTables] = load("milepost.stores.postgres.tables").PostgresTables
     return found

@@ -1,8 +1,8 @@
 """The transaction that a `transactional` tool sees: the store's own, denied the store's own tables.
 
 The tool's statements and its outcome commit together, so its effect can never be unknown. What it may not do: name
-anything that begins with `mp_`, begin or end a transaction, change a setting or a role, or run code that builds SQL by
-itself (DO, CALL, EXECUTE, and functions that take SQL as text).
+anything that begins with `mp_` or `milepost_`, begin or end a transaction, change a setting or a role, or run code that
+builds SQL by itself (DO, CALL, EXECUTE, and functions that take SQL as text).
 
 PostgreSQL has no hook that says what a statement reaches for, so this is a look at its words. It stops mistakes, not a
 tool that means harm: code in this process could open a connection of its own. The wall against that is a role: give
@@ -32,7 +32,8 @@ _MAY_BEGIN = frozenset(
 )
 _NEVER = re.compile(
     r"""(?<![a-z0-9_])(
-        mp_\w* | u&\s*["'] | set_config | current_setting | pg_notify | pg_advisory\w* | pg_terminate_backend |
+        mp_\w* | milepost_\w* |
+        u&\s*["'] | set_config | current_setting | pg_notify | pg_advisory\w* | pg_terminate_backend |
         pg_cancel_backend | \w+_to_xml\w* | ts_stat | crosstab\w* | dblink\w* | lo_\w+ | execute
     )(?![a-z0-9_])""",
     re.VERBOSE,

@@ -1,9 +1,9 @@
 """The transaction that a `transactional` tool sees: the store's own, denied the store's own tables.
 
 The tool's statements and its outcome commit together, so its effect can never be unknown. What it may not do: touch or
-make anything whose name begins with `mp_`, make temporary things (they outlive the transaction, and hide what has the
-same name), begin or end a transaction, attach files, or change pragmas. What no authorizer sees is a conflict clause
-that rolls the whole transaction back: the batch is then written again without that tool.
+make anything whose name begins with `mp_` or `milepost_`, make temporary things (they outlive the transaction, and hide
+what has the same name), begin or end a transaction, attach files, or change pragmas. What no authorizer sees is a
+conflict clause that rolls the whole transaction back: the batch is then written again without that tool.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from milepost.errors import Rejected
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+OURS = ("mp_", "milepost_")  # the store's own tables, and those of surfaces beside them
 _COLUMN_SECOND = {apsw.SQLITE_READ, apsw.SQLITE_UPDATE}
 _NEVER = {
     apsw.SQLITE_CREATE_TEMP_INDEX,
@@ -35,7 +36,7 @@ def _authorize(
     operation: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
 ) -> int:
     names = (first,) if operation in _COLUMN_SECOND else (first, second)
-    ours = any(name is not None and name.lower().startswith("mp_") for name in names)
+    ours = any(name is not None and name.lower().startswith(OURS) for name in names)
     return apsw.SQLITE_DENY if ours or operation in _NEVER else apsw.SQLITE_OK
 
 

@@ -1,0 +1,1 @@
+"""The SQL of LangGraph's checkpoints, for this kind of store."""

@@ -1,0 +1,1 @@
+"""Numbered changes of LangGraph's tables."""
