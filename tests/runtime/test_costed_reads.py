@@ -271,6 +271,31 @@ async def test_the_answer_of_a_costed_read_stands_in_the_record_and_is_not_paid_
     assert model.attempts == [1]
 
 
+async def test_an_answer_that_was_paid_for_is_durable_before_anything_is_chosen_by_it(stage: Stage) -> None:
+    """Requirement 19."""
+    seen: list[list[tuple[object, ...]]] = []
+
+    @mp.tool(effect="read", cost={"usd": 2})
+    async def ask() -> str:
+        return "look"
+
+    @mp.tool(effect="read")
+    def look() -> str:
+        seen.append(stage.rows("SELECT outcome FROM mp_effects"))  # what is not settled
+        return "seen"
+
+    @mp.workflow(version="1", tools=[ask, look])
+    async def flow(run: mp.Run) -> str:
+        await ask()
+        return await look()
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, budget={"usd": 2})
+        assert await handle.result(timeout="10s") == "seen"
+
+    assert seen == [[]]
+
+
 async def test_what_a_costed_read_is_paid_follows_from_its_arguments(stage: Stage) -> None:
     @mp.tool(effect="read", retry=mp.Retry(2, first="1ms"))
     async def ask(words: int) -> str:

@@ -139,6 +139,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     recorded = session.state.steps[step.id]
     assert type(recorded) is Effect
     await send(session, step, recorded, number, inside=branch, lapses=lapses)
+    if tool.effect == "read" and recorded.outcome == "confirmed":
+        await session.durable()  # an answer that was paid for is kept before anything is chosen by it
 
 
 def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
