@@ -69,7 +69,7 @@ def resolved(folder: Path, run_id: str, found: mp.Finding[Any]) -> str:
 def test_a_process_killed_around_a_model_call_leaves_one_result_and_no_turn_is_asked_for_twice(
     tmp_path: Path, kill_at: str, asked: dict[str, int]
 ) -> None:
-    """Requirement 69. Requirement 50. Requirement 19."""
+    """Requirement 18. Requirement 69. Requirement 50. Requirement 19."""
     assert process(tmp_path, kill_at).returncode == -signal.SIGKILL
 
     said = rested(tmp_path)

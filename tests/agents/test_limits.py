@@ -39,7 +39,7 @@ async def test_a_run_without_a_budget_asks_no_model_and_says_what_to_type(stage:
 
 
 async def test_at_its_limit_of_turns_a_run_parks_and_goes_on_when_more_is_granted(stage: Stage) -> None:
-    """Requirement 83."""
+    """Requirement 18. Requirement 83."""
     desk = Desk()
     agent = desk.agent(CALL, CALL, "Done.", limits=agents.Limits(turns=2))
     async with stage.app(agent.workflow) as app:
@@ -183,6 +183,7 @@ async def test_a_model_that_turns_a_call_away_is_asked_again_later_and_nothing_i
 
 
 async def test_an_attempt_that_broke_off_is_charged_because_nobody_knows_what_was_counted(stage: Stage) -> None:
+    """Requirement 18. A provider that was not there for a moment."""
     desk = Desk()
     agent = desk.agent([TimeoutError("read"), "Done."])
     async with stage.app(agent.workflow) as app:

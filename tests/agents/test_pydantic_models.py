@@ -84,7 +84,7 @@ async def test_a_model_of_pydantic_ais_is_asked_with_tools_and_a_call_for_the_re
     assert [tool.name for tool in seen[0].function_tools] == ["look_up", "refund", "mail"]
     assert [tool.name for tool in seen[0].output_tools] == ["final_result"]
     assert (seen[0].instructions, dict(seen[0].model_settings or {})["max_tokens"]) == ("Be kind.", 4_096)
-    assert agent.workflow.models == {"agent": "function:fn"}
+    assert agent.workflow.models == {"ask.refund-desk": "function:fn"}
 
 
 async def test_its_streamed_text_is_shown_and_its_calls_are_made(stage: Stage) -> None:
@@ -108,6 +108,26 @@ async def test_its_streamed_text_is_shown_and_its_calls_are_made(stage: Stage) -
 
     assert list(screen.texts.values()) == ["Paying back.", "Done."]
     assert desk.done == ["refund o-1 300"]
+
+
+def test_an_empty_reply_is_no_message_to_a_provider() -> None:
+    said = (agents.Words("Hello?"), agents.Reply(""), agents.Words("You said nothing."))
+
+    (sent,) = messages_of(agents.Request("", said))
+
+    assert [part.part_kind for part in sent.parts] == ["user-prompt", "user-prompt"]
+
+
+async def test_a_model_that_cannot_be_used_here_ends_the_run_at_once(stage: Stage) -> None:
+    agent = Desk().agent(model="no-such-provider:model")
+    async with stage.app(agent.workflow) as app:
+        handle = await app.start(agent.workflow, agents.Task("x"), budget=PLENTY)
+        with pytest.raises(mp.RunFailed, match="no-such-provider"):
+            await handle.result(timeout="20s")
+        detail = await app.inspect.detail(handle.id)
+
+    assert (detail.row.why or "").startswith("model_refused: ")
+    assert detail.spent == {}
 
 
 # ---------------------------------------------------------------- what a provider says went wrong
@@ -276,4 +296,4 @@ def test_a_model_named_by_a_text_serves_one_script_after_another(stage: Stage, m
             assert stage.app(agent.workflow).run(agent.workflow, agents.Task("x"), key=key, budget=PLENTY) == "Hello."
 
     assert len(got) == 2
-    assert agent.workflow.models == {"agent": "openai-chat:small"}
+    assert agent.workflow.models == {"ask.refund-desk": "openai-chat:small"}

@@ -147,7 +147,7 @@ async def test_what_a_checkpoint_holds_says_of_every_call_how_it_came_out(stage:
     stored = msgspec.convert(detail.state, Conversation)
     assert whole(stored.messages)
     assert (stored.turn, stored.outcomes("refund")) == (2, ["confirmed"])
-    assert detail.manifest["models"] == {"agent": "scripted"}
+    assert detail.manifest["models"] == {"ask.refund-desk": "scripted"}
     assert detail.granted == {"turns": "50"}
 
 
@@ -158,7 +158,7 @@ async def test_what_a_checkpoint_holds_says_of_every_call_how_it_came_out(stage:
             {"instructions": mp.prompt("instructions", "Be stern.", version="2")},
             "prompt 'instructions' was version '1'",
         ),
-        ({"model": agents.ScriptedModel("-", "Done.", name="another")}, "model 'agent' was 'scripted'"),
+        ({"model": agents.ScriptedModel("-", "Done.", name="another")}, "model 'ask.refund-desk' was 'scripted'"),
         ({"version": "2"}, "version '1'"),
     ],
 )

@@ -171,6 +171,15 @@ async def test_what_a_model_says_is_recorded_before_any_of_its_calls_is_planned(
         ]  # fmt: skip
 
 
+async def test_half_a_character_of_a_small_model_is_stored_as_what_can_be_read(stage: Stage) -> None:
+    desk = Desk()
+    odd = agents.Reply("caf\ud83d", (agents.ToolCall("1", "look_up", '{"order":"o-\ud83d"}'),))
+
+    await ended(stage, desk.agent(odd, "Done."))
+
+    assert desk.done == ["look_up o-?"]
+
+
 async def test_the_same_agent_goes_on_from_an_earlier_conversation(stage: Stage) -> None:
     desk = Desk()
     agent = desk.agent(agents.call("look_up", order="o-1"), "300 cents.")

@@ -74,7 +74,7 @@ def losing(desk: Desk, *, happens: bool) -> list[mp.Tool[..., Any]]:
 async def test_an_unresolved_call_is_shown_as_its_own_state_and_never_as_a_failure(
     stage: Stage, *, happens: bool
 ) -> None:
-    """Requirement 11. Requirement 30. Requirement 39."""
+    """Requirement 7. Requirement 11. Requirement 30. Requirement 39."""
     desk = Desk()
     agent = desk.agent(THREE, "Done.", tools=losing(desk, happens=happens))
     async with stage.app(agent.workflow) as app:
@@ -92,6 +92,9 @@ async def test_an_unresolved_call_is_shown_as_its_own_state_and_never_as_a_failu
         assert "fail" not in told[1].text.lower()
         assert [one.call for one in told] == [call.id for call in shown[-4].calls]  # as every provider wants it
         assert len(desk.asked) == 1  # the model hears nothing before it is settled
+        visit = await app.inspect.visit(handle.id, "turn")
+        assert visit is not None
+        assert (visit.left, visit.state.get("turn", 1)) == (False, 1)  # and no checkpoint says that the turn is over
 
 
 @pytest.mark.parametrize(("finding", "told"), [(mp.happened(None), "confirmed"), (mp.rejected("bounced"), "failed")])
@@ -171,6 +174,7 @@ async def test_a_kill_while_a_model_is_asked_leaves_nothing_that_would_be_asked_
         await reached.wait()
         async with stage.app(agent.workflow).client() as outside:
             await outside.kill(handle.id, why="enough", by="me")
+        never.set()
 
         with pytest.raises(mp.RunKilled):
             await handle.result(timeout="20s")

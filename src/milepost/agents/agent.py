@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from milepost.agents import segments
 from milepost.agents.limits import Limits, Price
-from milepost.agents.messages import PER_MESSAGE, Reply, Task, Usage, with_own_ids
+from milepost.agents.messages import PER_MESSAGE, Reply, Task, Usage, readable, with_own_ids
 from milepost.agents.models import Model, ModelFailed, Request, ToolSpec
 from milepost.agents.results import FINAL, FinalResult
 from milepost.agents.turns import ASKING, Stop, Turns
@@ -21,14 +22,13 @@ from milepost.definitions.call import Call
 from milepost.definitions.tools import Cost, Tool, tool
 from milepost.definitions.values import encode
 from milepost.definitions.workflows import Prompt, Workflow, prompt
-from milepost.errors import InvalidDeclaration
+from milepost.errors import ExtraMissing, InvalidDeclaration
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as PydanticModel
 
 R = TypeVar("R")
 
-ROLE = "agent"
 LONGEST_NAME = 64
 
 
@@ -49,7 +49,7 @@ class Agent(Generic[R]):
     * `stream`: emit the model's text as it comes (see `Screen`). `together`: how many calls of a reply run at once.
     * `timeout` and `retry`: of one model call. Attempts that were cut off count, as any other attempt.
 
-    Raises InvalidDeclaration for what cannot be honoured.
+    Raises InvalidDeclaration for what cannot be honoured, and ExtraMissing where a model needs pydantic-ai.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Agent(Generic[R]):
             raise InvalidDeclaration(f"agent {name}: {', '.join(taken)} is a tool of the loop's own. Rename yours.")
         self.workflow: Workflow[Task, R] = Workflow(
             name, version=version, input=Task, result=result, tools=[ask, *tools], prompts=self._prompts,
-            models={ROLE: self.model_name}, compatible_with=compatible_with, queue=queue,
+            models={ask.name: self.model_name}, compatible_with=compatible_with, queue=queue,
         )  # fmt: skip
         turns = Turns(
             ask, tools, self._final, model=self.model_name, frame=self._frame, stop=stop, repairs=repairs,
@@ -117,7 +117,7 @@ class Agent(Generic[R]):
 
     @cached_property
     def model(self) -> Model:
-        """What answers. Raises ExtraMissing where it is pydantic-ai's and that is not installed."""
+        """What answers."""
         if isinstance(self._given, Model):
             return self._given
         providers = import_module("milepost.agents.pydantic_models")  # the extra `agents`, where it is used
@@ -182,7 +182,7 @@ class Agent(Generic[R]):
         said = asking.tell.begin(call.attempt) if self._stream else _unheard
         reply = await self.model.ask(request, said)
         self._settle(call, reply)
-        return with_own_ids(reply, asking.messages, turn)
+        return with_own_ids(readable(reply), asking.messages, turn)
 
     def _settle(self, call: Call, reply: Reply) -> None:
         """Say what a call cost; where the provider counted nothing, what was reserved is charged in full."""
@@ -195,6 +195,8 @@ class Agent(Generic[R]):
 
 
 def _name_of(model: Model | PydanticModel | str) -> str:
+    if not isinstance(model, Model) and find_spec("pydantic_ai") is None:
+        raise ExtraMissing("models named by a text", "agents")
     if isinstance(model, str):
         return model
     return model.name if isinstance(model, Model) else model.model_id

@@ -181,6 +181,20 @@ def with_own_ids(reply: Reply, messages: Iterable[Message], turn: int) -> Reply:
     return msgspec.structs.replace(reply, calls=tuple(calls), native=None)  # which has the ids of the provider
 
 
+def readable(reply: Reply) -> Reply:
+    """Return a reply that can be stored: a small model may write half a character, which no JSON can hold."""
+    try:
+        encode(reply)
+    except ValueError:
+        calls = tuple(ToolCall(_whole(call.id), _whole(call.tool), _whole(call.arguments)) for call in reply.calls)
+        return msgspec.structs.replace(reply, text=_whole(reply.text), calls=calls, native=None)
+    return reply
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
 def size_of(messages: Iterable[Message]) -> int:
     """Return an upper bound of the tokens of messages: no tokenizer makes more tokens than there are bytes."""
     total = 0

@@ -63,15 +63,16 @@ class PydanticAIModel:
 
     async def ask(self, request: Request, said: Said) -> Reply:
         """Return the reply. Raises NotSent, ModelFailed, or what pydantic-ai raises."""
+        model = self._model()
         try:
-            model = self._model()
             history = messages_of(request)
             settings = cast("ModelSettings", {**request.settings, "max_retries": 0, "max_tokens": request.max_output})
             if not request.stream:
                 return reply_of(await model.request(history, settings, _parameters(request)))
             async with model.request_stream(history, settings, _parameters(request)) as stream:
                 async for event in stream:
-                    said(_text_of(event))
+                    if text := _text_of(event):
+                        said(text)
                 return reply_of(stream.get())
         except (x.AgentRunError, x.UserError) as error:
             raise failure(error) from error
@@ -82,7 +83,10 @@ class PydanticAIModel:
         loop = asyncio.get_running_loop()
         model = self._models.get(loop)
         if model is None:
-            model = self._models[loop] = infer_model(self._given)
+            try:
+                model = self._models[loop] = infer_model(self._given)
+            except Exception as error:  # no such name, no key, no client library: nothing was sent
+                raise ModelRefused(f"{self._given!r} cannot be used here: {type(error).__name__}: {error}") from error
         return model
 
 
@@ -92,6 +96,8 @@ def messages_of(request: Request) -> list[m.ModelMessage]:
     parts: list[m.ModelRequestPart] = []
     for message in request.messages:
         if isinstance(message, Reply):
+            if not (message.text or message.calls or message.native):
+                continue  # an empty message is none to a provider; what follows it says that it was empty
             if parts:
                 history.append(m.ModelRequest(parts, instructions=request.instructions or None))
                 parts = []
