@@ -296,6 +296,28 @@ async def test_an_answer_that_was_paid_for_is_durable_before_anything_is_chosen_
     assert seen == [[]]
 
 
+async def test_a_costed_read_whose_answer_cannot_be_stored_fails_at_once_and_is_paid(stage: Stage) -> None:
+    """Requirement 68. Asked again, it would say the same."""
+    asked: list[int] = []
+
+    @mp.tool(effect="read", cost={"usd": 2})
+    async def ask() -> float:
+        asked.append(1)
+        return float("nan")
+
+    @mp.workflow(version="1", tools=[ask])
+    async def flow(run: mp.Run) -> float:
+        return await ask()
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, budget={"usd": 20})
+        with pytest.raises(mp.RunFailed, match="result of ask"):
+            await handle.result(timeout="10s")
+
+        assert len(asked) == 1
+        assert (await app.inspect.detail(handle.id)).spent == {"usd": "2"}
+
+
 async def test_what_a_costed_read_is_paid_follows_from_its_arguments(stage: Stage) -> None:
     @mp.tool(effect="read", retry=mp.Retry(2, first="1ms"))
     async def ask(words: int) -> str:
