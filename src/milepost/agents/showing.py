@@ -12,7 +12,8 @@ import msgspec
 
 from milepost.agents.messages import Answer, CallOutcome, Conversation, Message, Reply, ToolCall
 from milepost.agents.results import FINAL
-from milepost.agents.turns import denied, failed, unknown_tool
+from milepost.agents.turns import denied, failed, invalid, unknown_tool
+from milepost.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from milepost.agents.agent import Agent
@@ -60,6 +61,10 @@ def _answer(agent: Agent[Any], call: ToolCall, step: StepView | None) -> Answer:
     if tool is None:
         return unknown_tool(call, agent.tools)
     if step is None:
+        try:
+            tool.arguments.from_json(call.arguments)
+        except InvalidArguments as error:
+            return invalid(call, error)
         return Answer(call.id, call.tool, "not_started", SAYS["not_started"])
     if step.outcome == "failed":
         return denied(call, step.why) if step.denied else failed(call, step.why)

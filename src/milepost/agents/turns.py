@@ -123,7 +123,7 @@ class Turns(Generic[R]):
         try:
             value = await tool.from_json(call.arguments)
         except InvalidArguments as error:
-            return Answer(call.id, call.tool, "invalid", error.for_model())
+            return invalid(call, error)
         except Denied as error:
             return denied(call, error.why)
         except StepFailed as error:
@@ -142,6 +142,11 @@ def unknown_tool(call: ToolCall, tools: Iterable[str]) -> Answer:
     """Return what the model is told where it calls what is not there."""
     known = ", ".join(tools) or "none"
     return Answer(call.id, call.tool, "invalid", f"There is no tool {call.tool!r}: nothing was done. Tools: {known}.")
+
+
+def invalid(call: ToolCall, error: InvalidArguments) -> Answer:
+    """Return what the model is told of arguments that do not fit."""
+    return Answer(call.id, call.tool, "invalid", error.for_model())
 
 
 def denied(call: ToolCall, why: str) -> Answer:
