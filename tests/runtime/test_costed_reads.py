@@ -217,6 +217,43 @@ async def test_a_costed_read_that_was_cut_off_is_called_again_and_both_tries_are
         assert [fields.get("resend", False) for fields in started] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("says", "attempts"),
+    [(mp.Rejected("no such model"), [1, 2]), (mp.NotSent("too many requests"), [1, 2, 3])],
+)
+async def test_what_a_costed_read_is_told_after_it_was_cut_off_counts_as_without_that(
+    stage: Stage, says: Exception, attempts: list[int]
+) -> None:
+    """Requirement 68."""
+    reached, hanging = asyncio.Event(), asyncio.Event()
+    seen: list[int] = []
+
+    @mp.tool(effect="read", cost={"usd": 2}, retry=mp.Retry(3, first="1ms"))
+    async def ask(call: mp.Call) -> str:
+        seen.append(call.attempt)
+        reached.set()
+        if call.attempt == 1:
+            await hanging.wait()
+        raise says
+
+    @mp.workflow(version="1", tools=[ask])
+    async def flow(run: mp.Run) -> str:
+        return await ask()
+
+    stop = asyncio.Event()
+    async with stage.app(flow).client() as app:
+        handle = await app.start(flow, budget={"usd": 100})
+    serving = asyncio.get_running_loop().create_task(stage.app(flow).serve(stop, together=1, grace="10ms"))
+    await reached.wait()
+    stop.set()
+    await serving
+    async with stage.app(flow) as app:
+        with pytest.raises(mp.RunFailed, match=str(says)):
+            await app.handle(handle.id, flow).result(timeout="10s")
+
+        assert seen == attempts
+
+
 async def test_the_answer_of_a_costed_read_stands_in_the_record_and_is_not_paid_again(stage: Stage) -> None:
     model = Model(lambda _: "yes")
     flow = model.asking()
@@ -232,6 +269,53 @@ async def test_the_answer_of_a_costed_read_stands_in_the_record_and_is_not_paid_
 
     await until(again)
     assert model.attempts == [1]
+
+
+async def test_an_answer_that_was_paid_for_is_durable_before_anything_is_chosen_by_it(stage: Stage) -> None:
+    """Requirement 19."""
+    seen: list[list[tuple[object, ...]]] = []
+
+    @mp.tool(effect="read", cost={"usd": 2})
+    async def ask() -> str:
+        return "look"
+
+    @mp.tool(effect="read")
+    def look() -> str:
+        seen.append(stage.rows("SELECT outcome FROM mp_effects"))  # what is not settled
+        return "seen"
+
+    @mp.workflow(version="1", tools=[ask, look])
+    async def flow(run: mp.Run) -> str:
+        await ask()
+        return await look()
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, budget={"usd": 2})
+        assert await handle.result(timeout="10s") == "seen"
+
+    assert seen == [[]]
+
+
+async def test_a_costed_read_whose_answer_cannot_be_stored_fails_at_once_and_is_paid(stage: Stage) -> None:
+    """Requirement 68. Asked again, it would say the same."""
+    asked: list[int] = []
+
+    @mp.tool(effect="read", cost={"usd": 2})
+    async def ask() -> float:
+        asked.append(1)
+        return float("nan")
+
+    @mp.workflow(version="1", tools=[ask])
+    async def flow(run: mp.Run) -> float:
+        return await ask()
+
+    async with stage.app(flow) as app:
+        handle = await app.start(flow, budget={"usd": 20})
+        with pytest.raises(mp.RunFailed, match="result of ask"):
+            await handle.result(timeout="10s")
+
+        assert len(asked) == 1
+        assert (await app.inspect.detail(handle.id)).spent == {"usd": "2"}
 
 
 async def test_what_a_costed_read_is_paid_follows_from_its_arguments(stage: Stage) -> None:

@@ -25,7 +25,7 @@ _NEVER_LEFT = {"ConnectError", "ConnectTimeout", "PoolTimeout"}
 _REFUSED = {401, 403}
 _CHECKED = {400, 404, 405, 413, 422}
 _TOO_MANY = 429
-_MONEY_IS_SPENT = {
+MONEY_IS_SPENT = {
     "credit_balance_exhausted", "enforced_spend_limit_reached", "insufficient_quota",
     "organization_spend_limit_exceeded", "organization_usage_limit_exceeded", "project_spend_limit_exceeded",
 }  # fmt: skip
@@ -71,7 +71,7 @@ def _of_response(response: Any, *, validated_first: bool) -> NotSent | Rejected 
         return Rejected(said)
     if status != _TOO_MANY:
         return None
-    if spent := _codes(response) & _MONEY_IS_SPENT:
+    if spent := _codes(response) & MONEY_IS_SPENT:
         return Rejected(f"{said}: {min(spent)}")
     return NotSent(said, retry_after=_retry_after(response.headers))
 

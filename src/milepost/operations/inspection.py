@@ -55,6 +55,29 @@ class EffectView:
 
 
 @dataclass(frozen=True, slots=True)
+class StepView:
+    """One call of a tool in a visit, an effect or a read: its outcome, and whether a person or a rule `denied` it."""
+
+    step: str
+    path: str
+    tool: str
+    outcome: str
+    why: str
+    denied: bool
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """The latest visit of a segment: the state that it was entered with, what it called, and whether it was left."""
+
+    segment: str
+    state: Any
+    steps: list[StepView]
+    left: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """Something that a run has begun and not finished; `until` (milliseconds since 1970) is when it looks again."""
 
@@ -295,6 +318,39 @@ class Inspector:
         entries: list[e.Entry] = [codec.decode(one.plain) for one in tail.entries]
         return fold(run_id, entries), entries
 
+    async def visit(self, run_id: str, segment: str) -> Visit | None:
+        """Return the latest visit of a segment, also where the run has left it or ended; None before the first.
+
+        Reads the whole journal, verified. Raises UnknownRun, Damaged.
+        """
+        genesis, stored, head = await self._store.chain(run_id)
+        verify(run_id, genesis, 1, ((one.seq, one.body, one.hash) for one in stored), head.hash)
+        state = RunState(run_id)
+        entered: tuple[msgspec.Raw, str | None] | None = None
+        steps: dict[str, Effect | Read] = {}
+        for one in stored:
+            entry = codec.decode(one.plain)
+            if isinstance(entry, e.BOUNDARIES) and state.segment == segment:
+                steps = _calls(state)
+            state.apply(entry)
+            if isinstance(entry, e.BOUNDARIES) and entry.boundary.segment == segment:
+                entered, steps = (entry.boundary.state, entry.boundary.state_root), {}
+        steps = _calls(state) if state.segment == segment else steps
+        if entered is None:
+            return None
+        raw, root = entered
+        data = await self._joined(run_id, root) if root is not None else bytes(raw)
+        views = [await self._step(run_id, id_, step) for id_, step in steps.items()]
+        return Visit(segment, msgspec.json.decode(data), views, state.segment != segment)
+
+    async def _step(self, run_id: str, id_: str, step: Effect | Read) -> StepView:
+        result = None if step.result is None else msgspec.json.decode(await self._value(run_id, step.result))
+        if isinstance(step, Effect):
+            denied = step.outcome == "failed" and step.reason == "denied"
+            return StepView(id_, step.path, step.tool, step.outcome, step.why, denied, result)
+        outcome = {"returned": "confirmed", "failed": "failed"}.get(step.status, "not_started")
+        return StepView(id_, step.path, step.tool, outcome, step.why, step.status == "failed" and bool(step.by), result)
+
     async def _state(self, run_id: str) -> tuple[RunState, dict[str, list[str]]]:
         """Return a run as its record says it is, and by step what was found out about its effects."""
         state, entries = await self.record(run_id)
@@ -306,14 +362,17 @@ class Inspector:
     async def _state_bytes(self, run_id: str, state: RunState) -> bytes:
         if state.state_root is None:
             return bytes(state.state) or b"null"
+        return await self._joined(run_id, state.state_root)
+
+    async def _joined(self, run_id: str, root: str) -> bytes:
         got: dict[str, bytes] = {}
-        wanted = [state.state_root]
+        wanted = [root]
         while wanted:
             digest = wanted.pop()
             if digest not in got:
                 got[digest] = await self._chunk(run_id, digest)
                 wanted.extend(chunks.references(got[digest]))
-        return chunks.join(state.state_root, got.__getitem__)
+        return chunks.join(root, got.__getitem__)
 
     async def _value(self, run_id: str, raw: msgspec.Raw) -> bytes:
         data = bytes(raw)
@@ -363,6 +422,10 @@ def _note(entry: e.Entry, evidence: dict[str, list[str]]) -> None:
     else:
         return
     evidence.setdefault(entry.step, []).append(text)
+
+
+def _calls(state: RunState) -> dict[str, Effect | Read]:
+    return {id_: step for id_, step in state.steps.items() if isinstance(step, Effect | Read)}
 
 
 def _pending(state: RunState) -> Iterator[Pending]:

@@ -139,6 +139,8 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     recorded = session.state.steps[step.id]
     assert type(recorded) is Effect
     await send(session, step, recorded, number, inside=branch, lapses=lapses)
+    if tool.effect == "read" and recorded.outcome == "confirmed":
+        await session.durable()  # an answer that was paid for is kept before anything is chosen by it
 
 
 def _identity(session: Session, step: ToolStep, started: e.EffectStarted) -> Once | None:
@@ -290,11 +292,14 @@ async def send(
 def returned(
     session: Session, tool: Tool[..., Any], effect: Effect, number: int, value: Any, call: Call | None
 ) -> None:
-    """Record that an attempt returned: confirmed, or unknown where its result cannot be stored."""
+    """Record that an attempt returned: confirmed, or unknown where its result cannot be stored (a read has failed)."""
     tried = waits.answered(session, tool, effect.step, number)
     try:
         data = tool.result.write(value)
     except InvalidValue as error:
+        if effect.effect == "read":
+            _read_failed(session, effect, number, session.engine.why(error), None, call, tried)
+            return
         lose(session, effect, number, f"it returned what cannot be stored: {error.why}", quiet=True, tried=tried)
         return
     if session.dropped is not None:
@@ -367,10 +372,16 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
 
     Each try is paid for by itself: this one is settled, and the next one reserves anew.
     """
+    why, delay = session.engine.why(error), gates.retry_delay(session, step.tool, number, error)
+    tried = waits.raised(session, step.tool, effect.step, number, error)
+    _read_failed(session, effect, number, why, delay, call, tried)
+
+
+def _read_failed(
+    session: Session, effect: Effect, number: int, why: str, delay: int | None, call: Call | None, tried: Tried
+) -> None:
     if session.dropped is not None:
         return
-    why = session.engine.why(error)
-    delay = gates.retry_delay(session, step.tool, number, error)
     spent = {**call.spending} if call is not None and call.spending else None
     if spent is None:  # what it really cost is not known: the worst case
         spent = dict(session.state.ledger.reserved.get(effect.step, {}))
@@ -385,7 +396,6 @@ def _read_raised(session: Session, step: Any, effect: Effect, number: int, error
         retry_at=None if delay is None else now + delay,
         spent=spent,
     )
-    tried = waits.raised(session, step.tool, effect.step, number, error)
     session.put(failed, *pools.overspent(session, effect, number, spent), tried=tried)
 
 

@@ -269,8 +269,13 @@ async def wait_once(branch: Branch, step: ToolStep, effect: Effect | None, refus
 
 
 def earlier_unsettled(effect: Effect, number: int) -> bool:
-    """Say whether an attempt before this one may have happened, so that this one's failure settles only itself."""
-    return any(attempt.settled in {"", "absent"} for attempt in effect.doubt.attempts if attempt.number < number)
+    """Say whether an attempt before this one may have happened, so that this one's failure settles only itself.
+
+    Never of a read: it changes nothing, so the latest attempt alone says how it stands, and is counted.
+    """
+    return effect.effect != "read" and any(
+        attempt.settled in {"", "absent"} for attempt in effect.doubt.attempts if attempt.number < number
+    )
 
 
 def still_open(session: Session, step: str) -> bool:
