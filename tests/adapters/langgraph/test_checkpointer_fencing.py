@@ -16,7 +16,7 @@ from milepost.adapters.langgraph.fencing import Held, Mark, writer_of
 from tests.adapters.langgraph.graphs import Notes, checkpoint, line, place, thread
 from tests.tidy.repository import ROOT
 
-PROGRAM = ROOT / "tests/adapters/langgraph/programs/writer.py"
+PROGRAM = "tests.adapters.langgraph.programs.writer"
 
 
 class Process:
@@ -25,7 +25,7 @@ class Process:
     def __init__(self, store: str, act: str, told: Path) -> None:
         self.told = told
         self.program = subprocess.Popen(
-            [sys.executable, str(PROGRAM), store, act, str(told)],
+            [sys.executable, "-m", PROGRAM, store, act, str(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
