@@ -38,11 +38,11 @@ async def main() -> None:
         threads = Threads(outside.app(listed(agent, promises=promises)))
         async with durable(threads, "thread-7"):
             result = await agent.run(PROMPT)
-    said = result.output
+    said: object = result.output
     waits = said if isinstance(said, DeferredToolRequests) else DeferredToolRequests()
     outside.say(
         {
-            "said": None if said is waits else said,
+            "said": said if isinstance(said, str) else None,
             "approvals": [call.tool_call_id for call in waits.approvals],
             "calls": [call.tool_call_id for call in waits.calls],
             "requests": result.usage.requests,
