@@ -66,27 +66,39 @@ def digest_of(*said: Any) -> str:
 
 
 class Questions:
-    """The questions that a host asks through one attachment. Asked once more, the same question is another one."""
+    """The questions that a host asks through one attachment. Asked once more, the same question is another one.
+
+    A run of the host that ends otherwise than with its result is to be made again: what it asked is `forget`ten, so
+    that it is asked in the same way once more, and answered from the record.
+    """
 
     def __init__(self, run: mp.AttachedRun) -> None:
         self.run = run
-        self._taken: dict[str, set[int]] = {}
+        self._taken: dict[str, dict[int, str]] = {}
 
-    async def answer(self, tool: mp.Tool[..., Any], question: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the recorded answer to a question, or ask and record.
+    async def answer(
+        self, tool: mp.Tool[..., Any], question: str, ask: Callable[[], Awaitable[Any]], asker: str = ""
+    ) -> Any:
+        """Return the recorded answer to a question, or ask and record. `asker` is the host's own name of its run.
 
         Raises what `ask` raises, Parked where the question has to wait (a budget, a breaker), StepFailed.
         """
-        taken = self._taken.setdefault(question, set())
+        taken = self._taken.setdefault(question, {})
         number = next(n for n in range(len(taken) + 1) if n not in taken)
-        taken.add(number)
+        taken[number] = asker
         try:
-            return await self._answer(tool, question, f"{tool.name}/{question[:16]}#{number + 1}", ask)
+            return await self._answer(tool, f"{tool.name}/{question[:16]}#{number + 1}", question, ask)
         except BaseException:
-            taken.discard(number)  # it has no answer: asked again, it is the same question
+            taken.pop(number, None)  # it has no answer: asked again, it is the same question
             raise
 
-    async def _answer(self, tool: mp.Tool[..., Any], question: str, id_: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    def forget(self, asker: str) -> None:
+        """Let the questions of a run be asked in the same way again."""
+        for taken in self._taken.values():
+            for number in [number for number, of in taken.items() if of == asker]:
+                del taken[number]
+
+    async def _answer(self, tool: mp.Tool[..., Any], id_: str, question: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         raised: list[Exception] = []
 
         async def asked() -> Any:

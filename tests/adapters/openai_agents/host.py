@@ -1,6 +1,7 @@
 """The scenario of `outside` on the OpenAI Agents SDK.
 
-`python -m tests.adapters.openai_agents.host two|three bare|durable`. With a third argument `session`, the conversation is kept in a session.
+`python -m tests.adapters.openai_agents.host two|three bare|durable`. With a third
+argument, `session`, the conversation is kept in one.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ from pydantic import BaseModel
 import milepost as mp
 from milepost.adapters.calls import asking, sending
 from milepost.adapters.foreign import foreign
-from milepost.adapters.openai_agents.holding import Attached, attached, inside, keeping
+from milepost.adapters.openai_agents.holding import TURN, Attached, attached, inside, keeping
 from milepost.adapters.openai_agents.models import MODEL, RecordedModel
 from milepost.adapters.saying import to_model
 
@@ -75,7 +75,9 @@ class Guard:
                 return to_model(outcome, tool.name)
             parked = held.waiting(id_, outcome)
             await held.siblings_over()
-            held.parked = parked
+            turn = TURN.get()
+            if turn is not None:
+                turn.parked = parked
             raise parked
 
     async def needs_approval(self, ctx: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
@@ -97,8 +99,13 @@ class Guard:
     async def _wanted(self, ctx: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
         return await self.wants(ctx, arguments, call_id) if callable(self.wants) else self.wants
 
+    async def settled(self, held: Attached, call_id: str, arguments: str) -> bool:
+        """Tell whether a call that has waited need not wait any more, as far as the record has a say in it."""
+        outcome = await _looked(held, call_id, held.tool(self.inner.name), arguments)
+        return self.wants is False and not isinstance(outcome, mp.Waiting)
 
-async def _looked(held: Attached, id_: str, tool: mp.Tool[..., Any], arguments: Mapping[str, Any]) -> Any:
+
+async def _looked(held: Attached, id_: str, tool: mp.Tool[..., Any], arguments: Mapping[str, Any] | str) -> Any:
     return await held.run.look(id_, tool, **tool.arguments.from_json(arguments).named())
 
 
@@ -226,6 +233,19 @@ def _declared(tool: FunctionTool, said: dict[str, Any]) -> mp.Tool[..., Any]:
     if reconcile is not None:
         made.reconcile(reconcile)
     return made
+
+
+def guards_of(agent: Agent[Any]) -> dict[str, Guard]:
+    """Return the guards of an agent, and of those it hands off to, by the names of their tools.
+
+    Raises InvalidDeclaration for an agent that is not guarded.
+    """
+    found = {}
+    for tool in _function_tools([agent], set()):
+        if not isinstance(tool.on_invoke_tool, Guard):
+            raise mp.InvalidDeclaration(f"{tool.name} of {agent.name} is not guarded: run guarded({agent.name}).")
+        found[tool.name] = tool.on_invoke_tool
+    return found
 
 
 def _function_tools(agents: list[Any], seen: set[int]) -> list[FunctionTool]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any
+from weakref import WeakValueDictionary
 
 import milepost as mp
 from milepost.adapters.calls import Questions, sending
@@ -19,7 +21,10 @@ _NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required
 
 
 class Attached:
-    """What guarded agents work through. `waits` says by call id what a person is told of each call that waits."""
+    """What guarded agents work through; those who hold one key in one process share it.
+
+    `waits` says by call id what a person is told of each call that waits.
+    """
 
     def __init__(self, threads: Threads, key: str, run: mp.AttachedRun) -> None:
         self.threads = threads
@@ -27,7 +32,6 @@ class Attached:
         self.run = run
         self.questions = Questions(run)
         self.waits: dict[str, str] = {}
-        self.parked: mp.Parked | None = None
         self.sessions: dict[str, Any] = {}
         self.resuming: set[str] = set()
         self._under_way = 0
@@ -101,7 +105,19 @@ def keeping() -> mp.Tool[..., Any]:
     return foreign(KEPT, _NAME, effect="read", retry=mp.Retry(1))
 
 
+_HELD: WeakValueDictionary[int, Attached] = WeakValueDictionary()  # each lives as long as somebody holds its run
 _ATTACHED: ContextVar[Attached | None] = ContextVar("milepost_openai_agents", default=None)
+
+
+class Turn:
+    """One run of a guarded agent, and the call of it that could not go on."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.parked: mp.Parked | None = None
+
+
+TURN: ContextVar[Turn | None] = ContextVar("milepost_openai_agents_turn", default=None)
 
 
 def attached() -> Attached | None:
@@ -117,7 +133,7 @@ async def durable(threads: Threads, key: str) -> AsyncIterator[Attached]:
     another living process holds the key.
     """
     async with threads.attached(key) as run:
-        held = Attached(threads, key, run)
+        held = _HELD.get(id(run)) or _HELD.setdefault(id(run), Attached(threads, key, run))
         token = _ATTACHED.set(held)
         try:
             yield held

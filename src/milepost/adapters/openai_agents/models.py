@@ -14,10 +14,11 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from milepost.adapters.calls import digest_of, settle
-from milepost.adapters.openai_agents.holding import Attached, attached, inside
+from milepost.adapters.openai_agents.holding import TURN, Attached, attached, inside
 
 MODEL = "openai_agents.model"
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
+_AS_SENT: Any = {"mode": "json", "by_alias": True, "exclude_unset": True, "warnings": False}
 
 
 class RecordedModel(Model):
@@ -45,9 +46,9 @@ class RecordedModel(Model):
             response = await inside(lambda: self.model.get_response(*asked, **more))
             usage = response.usage
             settle(tool, _measured(usage.input_tokens, usage.output_tokens))
-            return _RESPONSE.dump_python(response, mode="json", warnings=False)
+            return _RESPONSE.dump_python(response, **_AS_SENT)
 
-        payload = await held.questions.answer(tool, _question("response", *asked, **more), ask)
+        payload = await held.questions.answer(tool, _question("response", *asked, **more), ask, _asker())
         return _RESPONSE.validate_python(payload)
 
     async def stream_response(self, *asked: Any, **more: Any) -> AsyncIterator[TResponseStreamEvent]:
@@ -83,10 +84,15 @@ class RecordedModel(Model):
                 raise ConnectionError("the model's stream ended without a response")
             usage = ended.usage
             settle(tool, _measured(usage.input_tokens, usage.output_tokens) if usage else {})
-            return ended.model_dump(mode="json", warnings=False)
+            return ended.model_dump(**_AS_SENT)
 
         question = _question("stream", *asked, **more)
-        return await held.questions.answer(tool, question, lambda: inside(stream))
+        return await held.questions.answer(tool, question, lambda: inside(stream), _asker())
+
+
+def _asker() -> str:
+    turn = TURN.get()
+    return turn.id if turn is not None else ""
 
 
 def _question(kind: str, *asked: Any, **more: Any) -> str:

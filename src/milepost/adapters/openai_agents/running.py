@@ -12,7 +12,8 @@ from agents import Agent, RunConfig, Runner, RunResult, RunState
 
 import milepost as mp
 from milepost.adapters.calls import digest_of
-from milepost.adapters.openai_agents.holding import Attached, attached
+from milepost.adapters.openai_agents.guarding import Guard, guards_of
+from milepost.adapters.openai_agents.holding import TURN, Attached, Turn, attached
 from milepost.adapters.openai_agents.models import recorded
 from milepost.adapters.openai_agents.session import DurableSession
 
@@ -33,6 +34,10 @@ class SnapshotResumed(mp.MilepostError):
         self.calls = calls
 
 
+class CallParked(mp.Parked):
+    """A call that was made has to wait."""
+
+
 async def run(
     agent: Agent[T],
     input: str | list[Any] | RunState[T],
@@ -43,15 +48,20 @@ async def run(
 ) -> RunResult:
     """Run a guarded agent: what `Runner.run` takes and returns. Calls that wait are `interruptions` of the result.
 
-    Outside `durable` it is `Runner.run`. Raises SnapshotResumed for a state that the run has gone on from; Parked where
-    a question to a model waits, or a call that a resumed state says is approved and the record says is not.
+    Outside `durable` it is `Runner.run`. Raises InvalidDeclaration for a tool that the app does not list, before a
+    model is asked; SnapshotResumed for a state that the run has gone on from; Parked where a question to a model waits,
+    or a call that a resumed state says is approved and the record says is not.
     """
     held = attached()
     if held is None:
         return await Runner.run(agent, input, run_config=run_config, session=session, **options)
+    guards = guards_of(agent)
+    for name in guards:
+        held.tool(name)
     config = recorded(run_config)
     try:
         if isinstance(input, RunState):
+            await _approved(held, guards, input)
             return await _resumed(held, agent, input, run_config=config, session=session, **options)
         return await _begun(held, agent, input, run_config=config, session=session, **options)
     finally:
@@ -62,11 +72,17 @@ async def run(
 async def _begun(held: Attached, agent: Agent[T], given: Any, *, session: Any, **options: Any) -> RunResult:
     try:
         return await _turn(held, "begin", agent, given, session=session, **options)
-    except mp.Parked:
-        if held.parked is None:
-            raise
-    # What came of a call was unclear only once it was made. All of it is on record, and now it is an interruption.
-    return await _turn(held, "begin", agent, given, session=session, **options)
+    except CallParked:
+        # What came of a call was unclear only once it was made. All is on record by now, and it is an interruption.
+        return await _turn(held, "begin", agent, given, session=session, **options)
+
+
+async def _approved(held: Attached, guards: dict[str, Guard], state: RunState[Any]) -> None:
+    """Approve what the record lets go on: the SDK asks nobody again about a call of a snapshot."""
+    for call in state.get_interruptions():
+        guard = guards.get(call.name or "")
+        if guard is not None and await guard.settled(held, str(call.call_id), call.arguments or "{}"):
+            state.approve(call)
 
 
 async def _resumed(held: Attached, agent: Agent[T], state: RunState[T], **options: Any) -> RunResult:
@@ -88,14 +104,20 @@ async def _turn(held: Attached, verb: str, agent: Agent[T], given: Any, *, sessi
     told = session if isinstance(session, DurableSession) else None
     if told is not None:
         await told.turn(verb)
-    held.parked = None
+    turn, over = Turn(), False
+    token = TURN.set(turn)
     try:
         result = await Runner.run(agent, given, session=session, **options)
+        over = not result.interruptions
     except Exception:
-        if held.parked is not None:  # the SDK tells it as an error of its own
-            raise held.parked from None
+        if turn.parked is not None:  # the SDK tells it as an error of its own
+            raise CallParked(held.run.id, turn.parked.waiting) from None
         raise
-    if told is not None and not result.interruptions:
+    finally:
+        TURN.reset(token)
+        if not over:
+            held.questions.forget(turn.id)
+    if told is not None and over:
         await told.turn("end")
     return result
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from pydantic_ai.capabilities import WrapRunHandler
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
     BaseDurabilityCapability,
@@ -24,6 +25,7 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, UserError
 from pydantic_ai.messages import ModelResponse
+from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
 
 import milepost as mp
@@ -123,12 +125,15 @@ class Backend(JournalCallableOperationBackend[None]):
             messages: Any = cache_key[1]
             if isinstance(operation_id, ModelRequestId):
                 kind = "stream" if operation_id.streaming else "request"
-                return await _ask(attached, asked(f"{self._agent_name}/{kind}", messages), body)
-            return await _ask(attached, asked(f"{self._agent_name}/compact", messages.messages), body)
+                question = asked(f"{self._agent_name}/{kind}", messages)
+            else:
+                question = asked(f"{self._agent_name}/compact", messages.messages)
+            ctx: Any = cache_key[-1]
+            return await _ask(attached, question, body, ctx.run_id)
         return await body()  # discovery, validation, events: nothing of it acts outside
 
 
-async def _ask(attached: Attached, question: str, body: Callable[[], Awaitable[object]]) -> object:
+async def _ask(attached: Attached, question: str, body: Callable[[], Awaitable[object]], asker: str) -> object:
     tool = attached.tools.get(MODEL)
     if tool is None:
         raise UserError("this app lists no questions to a model: make it with App(tools=listed(agent, …))")
@@ -138,7 +143,7 @@ async def _ask(attached: Attached, question: str, body: Callable[[], Awaitable[o
         settle(tool, measured(JSON_CODEC.load(ModelResponse, payload)) if tool.costed else {})
         return payload
 
-    return await attached.questions.answer(tool, question, ask)
+    return await attached.questions.answer(tool, question, ask, asker)
 
 
 async def _call(attached: Attached, body: Callable[[], Awaitable[Any]], cache_key: tuple[Any, ...]) -> object:
@@ -211,6 +216,17 @@ class MilepostDurability(BaseDurabilityCapability[AgentDepsT]):
         """Return the conversation's id, the same for every run of an agent under one key."""
         attached = _ATTACHED.get()
         return None if attached is None else conversation_id_from_run_id(attached.run.id)
+
+    async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Run the agent. Where it ends without its result, it is to be run again, and asks what it has asked."""
+        attached, over = _ATTACHED.get(), False
+        try:
+            result = await super().wrap_run(ctx, handler=handler)
+            over = not isinstance(result.output, DeferredToolRequests)
+        finally:
+            if attached is not None and not over:
+                attached.questions.forget(ctx.run_id or "")
+        return result
 
     async def prepare_tools(
         self,
