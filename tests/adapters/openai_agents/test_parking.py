@@ -23,6 +23,7 @@ from milepost.adapters.openai_agents import (
     run,
     tools_of,
 )
+from tests.runtime.stage import until
 
 QUIET = RunConfig(tracing_disabled=True)
 Promises = dict[str, dict[str, Any]]
@@ -69,10 +70,14 @@ async def test_an_effect_that_turns_out_unknown_waits_until_its_siblings_are_ove
     office = Office(tmp_path, ("c1", "mail", {"to": "ann"}), ("c2", "pay", {"cents": 5}), ("c3", "mail", {"to": "bob"}))
     lost = asyncio.Event()
 
+    async def unknown_on_record() -> bool:
+        return any(one.outcome == "unknown" for one in await threads.app.inspect.open_effects())
+
     async def mail(to: str) -> str:
         office.sent.append(f"mail {to}")
         await lost.wait()
-        for _ in range(50):
+        await until(unknown_on_record, "what came of pay is unknown")
+        for _ in range(100):
             await asyncio.sleep(0)
         office.sent.append(f"mailed {to}")
         return f"mailed {to}"

@@ -24,22 +24,30 @@ class Asking:
         self.breaks: set[int] = set()
         self.hangs: set[int] = set()
         self.told: list[str] = []
+        self.turns: list[int] = []
+        self.days = 0
         self.reached = asyncio.Event()
 
     async def model(self, messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
         self.asked += 1
         self.reached.set()
+        turn = len(messages) // 2
+        self.turns.append(turn)
         if self.asked in self.breaks:
             raise ConnectionError("the provider is not there")
         if self.asked in self.hangs:
             await asyncio.Event().wait()
-        turn = len(messages) // 2
         if turn == 3:
             return ModelResponse(parts=[TextPart("found")])
         return ModelResponse(parts=[ToolCallPart("look", {"page": turn}, f"c{turn}")])
 
     def agent(self, model: Any = None) -> Agent[None, str]:
         agent = Agent(model or FunctionModel(self.model), name="finder", capabilities=[MilepostDurability[None]()])
+
+        @agent.system_prompt
+        def today() -> str:
+            self.days += 1
+            return f"day {self.days}"
 
         @agent.tool_plain
         async def look(page: int) -> str:
@@ -92,7 +100,7 @@ async def test_a_provider_that_is_not_there_fails_the_run_which_goes_on_from_the
         again = await agent.run("find")
 
     assert (first.output, again.output) == ("found", "found")
-    assert asking.asked == 6 + 4  # a run that has its result is over: the same words are asked anew
+    assert asking.turns == [0, 1, 1, 1, 2, 3, 0, 1, 2, 3]  # a run that has its result is over: the same words ask anew
     asking.told[3:] = []
     assert asking.told == ["look 0", "look 1", "look 2"]
 
