@@ -263,3 +263,26 @@ async def test_authority_and_budget_hold_for_an_attached_run(stage: Stage) -> No
         bare = await run.attempt("1", pay, "o-3")
         assert isinstance(bare, mp.Waiting)
         assert bare.reason == "authority"
+
+
+async def test_to_look_at_a_call_begins_nothing_and_tells_what_an_attempt_would(stage: Stage, outside: Outside) -> None:
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        assert [await run.look(f"call_{name}", tools[name], "x") for name in ("charge", "mail", "look")] == [None] * 3
+        assert await names(app, run.id) == ["run_created", "claimed"]
+        await run.attempt("call_charge", tools["charge"], "x")
+        await run.attempt("call_mail", tools["mail"], "lost")
+        await run.attempt("call_none", tools["mail"], "nobody")
+
+        assert await run.look("call_charge", tools["charge"], "x") == mp.Confirmed("receipt x")
+        assert await run.look("call_none", tools["mail"], "nobody") == mp.Failed("no such address")
+        unknown = await run.look("call_mail", tools["mail"], "lost")
+        again = await run.look("call_other", tools["charge"], "x")
+        asked = await run.look("call_publish", tools["publish"], "hi")
+        reasons = [one.reason for one in (unknown, again, asked) if isinstance(one, mp.Waiting)]
+        assert reasons == ["unknown", "person", "approval"]
+        approvals = await app.inspect.approvals()
+        await app.approve(approvals[0].id, by="ann")
+        assert await run.look("call_publish", tools["publish"], "hi") is None
+    assert outside.sent == ["charge x", "mail lost", "mail nobody"]

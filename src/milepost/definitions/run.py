@@ -164,6 +164,13 @@ class AttachedRun(Run):
         """Call a tool and return Confirmed, Failed or Waiting; never raises for waiting."""
 
     @abstractmethod
+    async def look(self, id: str, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[R] | None:
+        """Return what `attempt` would return without beginning anything, None where it would begin an attempt now.
+
+        Where a person has to approve the call first, that person is asked by this.
+        """
+
+    @abstractmethod
     async def checkpoint(self, state: object = None) -> None:
         """Write a checkpoint with the host's own state. Raises InvalidValue for a state that cannot be read back."""
 

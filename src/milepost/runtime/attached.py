@@ -69,25 +69,36 @@ class MustWait(BaseException):
         self.waiting = waiting
 
 
+class MayBegin(BaseException):
+    """A call that is only looked at may begin now."""
+
+
 class HostBranch(Branch):
     """One call of an attached run, or what the host does that is no call of a tool.
 
     Where another branch would rest, it tells the host what to wait for.
     """
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_looks")
 
-    def __init__(self, session: Session, call: str | None = None) -> None:
+    def __init__(self, session: Session, call: str | None = None, *, looks: bool = False) -> None:
         super().__init__(session, "@", effects.perform)
         self._call = call
+        self._looks = looks
+
+    def begin(self) -> None:
+        """Stop here if this only looks."""
+        if self._looks:
+            raise MayBegin
 
     async def idle(self) -> None:
         """Rest only while the call's own effect is being settled right now; else unwind the call."""
         session = self.session
-        session.engine.settle_due(session)
+        if not self._looks:
+            session.engine.settle_due(session)
         if self._call is None:
             raise Parked(session.run_id, session.rest())
-        if self._call in session.settlers:
+        if self._call in session.settlers and not self._looks:
             await session.nap()
             return
         raise MustWait(resting.of_step(session, self._call))
@@ -142,7 +153,15 @@ class HostRun(SegmentRun, AttachedRun):
         outcome: Outcome[R] = await self._attempt(id, tool, tool.arguments.bind(args, kwargs))
         return outcome
 
-    async def _attempt(self, id_: str, tool: Tool[..., Any], bound: Any) -> Any:
+    async def look(self, id: str, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[R] | None:
+        """Return what `attempt` would return without beginning anything, None where it would begin an attempt now."""
+        try:
+            outcome: Outcome[R] = await self._attempt(id, tool, tool.arguments.bind(args, kwargs), looks=True)
+        except MayBegin:
+            return None
+        return outcome
+
+    async def _attempt(self, id_: str, tool: Tool[..., Any], bound: Any, *, looks: bool = False) -> Any:
         session = self._session
         while (other := self._under_way.get(id_)) is not None:
             await asyncio.wait([other.done])
@@ -150,7 +169,7 @@ class HostRun(SegmentRun, AttachedRun):
         self._under_way[id_] = mine
         session.busy += 1  # so that calls which are under way together are written together
         try:
-            outcome = await self._outcome(id_, tool, bound)
+            outcome = await self._outcome(id_, tool, bound, looks=looks)
         finally:
             session.busy -= 1
             del self._under_way[id_]
@@ -159,7 +178,7 @@ class HostRun(SegmentRun, AttachedRun):
             await self._boundary_if_quiet()
         return outcome
 
-    async def _outcome(self, id_: str, tool: Tool[..., Any], bound: Any) -> Any:
+    async def _outcome(self, id_: str, tool: Tool[..., Any], bound: Any, *, looks: bool) -> Any:
         session, path = self._session, f"@{id_}"
         if session.dropped is not None:
             raise session.dropped
@@ -176,7 +195,7 @@ class HostRun(SegmentRun, AttachedRun):
             if again is not None:
                 ask = f"it equals {again}; give the same id, or declare the tool repeatable=True"
                 return Waiting("person", None, ask)
-        outcome = await self._performed(ToolStep(HostBranch(session, path), tool, bound, path, path))
+        outcome = await self._performed(ToolStep(HostBranch(session, path, looks=looks), tool, bound, path, path))
         await session.durable()
         return outcome
 

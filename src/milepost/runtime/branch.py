@@ -150,7 +150,10 @@ class Branch:
             finally:
                 session.barriered -= 1
 
-    # ------------------------------------------------------------ resting
+    # ------------------------------------------------------------ beginning and resting
+
+    def begin(self) -> None:
+        """Come to the point where an attempt of a call would begin. Whoever only looks stops here."""
 
     async def idle(self) -> None:
         """Rest until something of the run changes; the segment may be unloaded meanwhile.

@@ -108,6 +108,7 @@ async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any
             gates.plan(session, step, effect, waiting)
             await session.parked(step.id, waiting, branch.idle)
             continue
+        branch.begin()
         await (transact(branch, step, effect) if transactional else attempt_effect(branch, step, effect))
 
 

@@ -38,6 +38,7 @@ async def read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
         if not await _may(branch, step, attempt):
             record = session.state.steps.get(step.id)  # type: ignore[assignment]
             continue
+        branch.begin()
         if session.engine.halted or session.engine.stops.now():
             await waits.before_read(branch, step, attempt)
         said = (session, tool, step.id, attempt)

@@ -1,0 +1,150 @@
+"""What is held while a guarded agent runs: the attached run, its calls under way, and what it keeps in the record."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakValueDictionary
+
+import milepost as mp
+from milepost.adapters.calls import Questions, sending
+from milepost.adapters.foreign import foreign, through
+from milepost.adapters.saying import to_person
+from milepost.adapters.threads import Threads
+
+KEPT = "openai_agents.kept"
+_NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+class Attached:
+    """What guarded agents work through; those who hold one key in one process share it.
+
+    `waits` says by call id what a person is told of each call that waits.
+    """
+
+    def __init__(self, threads: Threads, key: str, run: mp.AttachedRun) -> None:
+        self.threads = threads
+        self.key = key
+        self.run = run
+        self.questions = Questions(run)
+        self.waits: dict[str, str] = {}
+        self.sessions: dict[str, Any] = {}
+        self.resuming: set[str] = set()
+        self._under_way = 0
+        self._resting = 0
+        self._changed = asyncio.Event()
+
+    def tool(self, name: str) -> mp.Tool[..., Any]:
+        """Return a tool that the app lists. Raises InvalidDeclaration for another one."""
+        tool = self.threads.app.tools.get(name)
+        if tool is None:
+            raise mp.InvalidDeclaration(f"{name} is not listed by this app: make it with App(tools=listed(agent, …)).")
+        return tool
+
+    def waiting(self, call_id: str, outcome: mp.Waiting) -> mp.Parked:
+        """Note that a call waits, and return the error that says so."""
+        self.waits[call_id] = to_person(self.run.id, outcome)
+        return mp.Parked(self.run.id, outcome)
+
+    # ------------------------------------------------------------ calls under way
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Count a call while the block runs."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self._change()
+
+    async def siblings_over(self) -> None:
+        """Wait until every call that is under way is over, or waits as this one does."""
+        self._resting += 1
+        self._change()
+        try:
+            while self._under_way > self._resting:
+                await self._changed.wait()
+        finally:
+            self._resting -= 1
+            self._change()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # ------------------------------------------------------------ what is kept
+
+    async def keep(self, name: str, value: Any) -> Any:
+        """Keep a JSON value in the record under a name, once and for all; return what is kept."""
+
+        async def value_of() -> Any:
+            return value
+
+        tool, arguments = self.tool(KEPT), {"name": name}
+        with through(tool, sending(value_of), arguments):
+            outcome = await self.run.attempt(name, tool, **arguments)
+        if isinstance(outcome, mp.Confirmed):
+            return outcome.value
+        if isinstance(outcome, mp.Failed):
+            raise mp.StepFailed(f"@{name}", outcome.why)
+        raise mp.Parked(self.run.id, outcome)
+
+    async def kept(self, name: str) -> Any:
+        """Return what is kept under a name, None where nothing is."""
+        outcome = await self.run.look(name, self.tool(KEPT), name=name)
+        return outcome.value if isinstance(outcome, mp.Confirmed) else None
+
+
+def keeping() -> mp.Tool[..., Any]:
+    """Return the tool that what a host keeps is recorded as."""
+    return foreign(KEPT, _NAME, effect="read", retry=mp.Retry(1))
+
+
+_HELD: WeakValueDictionary[int, Attached] = WeakValueDictionary()  # each lives as long as somebody holds its run
+_ATTACHED: ContextVar[Attached | None] = ContextVar("milepost_openai_agents", default=None)
+
+
+class Turn:
+    """One run of a guarded agent, and the call of it that could not go on."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.parked: mp.Parked | None = None
+
+
+TURN: ContextVar[Turn | None] = ContextVar("milepost_openai_agents_turn", default=None)
+
+
+def attached() -> Attached | None:
+    """Return what is held here, None outside `durable` and inside a step."""
+    return _ATTACHED.get()
+
+
+@asynccontextmanager
+async def durable(threads: Threads, key: str) -> AsyncIterator[Attached]:
+    """Run guarded agents durably, under `key`; elsewhere they run as they always do.
+
+    After a kill or a pause, do the same under the same key: what is recorded is not done again. Raises RunHeld while
+    another living process holds the key.
+    """
+    async with threads.attached(key) as run:
+        held = _HELD.get(id(run)) or _HELD.setdefault(id(run), Attached(threads, key, run))
+        token = _ATTACHED.set(held)
+        try:
+            yield held
+        finally:
+            _ATTACHED.reset(token)
+
+
+async def inside(work: Callable[[], Awaitable[Any]]) -> Any:
+    """Do the work of one step. What agents do inside it is part of this step."""
+    token = _ATTACHED.set(None)
+    try:
+        return await work()
+    finally:
+        _ATTACHED.reset(token)
