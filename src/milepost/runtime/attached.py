@@ -26,7 +26,7 @@ import msgspec
 from milepost.core import entries as e
 from milepost.core.steps import Effect, Read
 from milepost.definitions.call import Confirmed, Failed, Outcome, Step
-from milepost.definitions.run import AttachedRun
+from milepost.definitions.run import AttachedRun, Recorded
 from milepost.definitions.values import Codec
 from milepost.errors import (
     Diverged,
@@ -227,6 +227,24 @@ class HostRun(SegmentRun, AttachedRun):
                 return f"@{id_}"
         return None
 
+    def recorded(self, id: str) -> Recorded | None:
+        """Tell how far the call under this id came; None for an id that was not used."""
+        step = self._session.state.steps.get(f"@{id}")
+        if step is not None:
+            return _how_far(step)
+        kept = self._calls.get(id)
+        return None if kept is None else kept[3]
+
+    def earlier(self, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> tuple[str, Recorded] | None:
+        """Return the id of an effect of this tool with equal arguments that has not failed, and how far it came."""
+        same = (tool.name, tool.arguments.bind(args, kwargs).digest)
+        found: dict[str, Recorded] = {one[0]: one[3] for one in self._calls.values() if (one[1], one[2]) == same}
+        for record in self._session.state.effects():
+            if (record.tool, record.digest) == same:
+                found[record.step.removeprefix("@")] = _how_far(record)
+        standing = [(id_, far) for id_, far in found.items() if far != "failed"]
+        return max(reversed(standing), key=lambda one: one[1] == "open", default=None)
+
     async def checkpoint(self, state: object = None) -> None:
         """Write a checkpoint with the host's own state. Raises InvalidValue for a state that cannot be read back."""
         self._user_state = _anything.read(_anything.write(state))
@@ -281,6 +299,13 @@ class HostRun(SegmentRun, AttachedRun):
 def _over(effect: Effect) -> bool:
     """Say whether an effect has its outcome for good."""
     return effect.outcome == "confirmed" or (effect.outcome == "failed" and effect.final)
+
+
+def _how_far(step: Any) -> Recorded:
+    """Say how far a recorded call came."""
+    if type(step) is Read:
+        return "confirmed" if step.status == "returned" else "failed" if step.status == "failed" else "open"
+    return step.outcome if _over(step) else "open"
 
 
 class _Call(Step[Any]):
