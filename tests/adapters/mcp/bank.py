@@ -2,8 +2,8 @@
 
     python bank.py FOLDER [PORT]
 
-Files in the folder make it misbehave: `hold` keeps an answer back after the money moved, until the file is gone;
-`refuse` answers with an error after it moved; `drop` ends the process after it moved.
+Files in the folder make it misbehave over one order, or one mail: `hold.X` keeps the answer back after the money moved,
+until the file is gone; `refuse.X` answers with an error after it moved; `drop.X` ends the process after it moved.
 """
 
 import json
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
@@ -33,14 +34,15 @@ def entries(kind: str) -> list[dict[str, Any]]:
     return [one for one in map(json.loads, LEDGER.read_text().splitlines()) if one["kind"] == kind]
 
 
-def misbehave() -> None:
-    if (FOLDER / "drop").exists():
-        (FOLDER / "drop").unlink()
+def misbehave(over: str) -> None:
+    drop = FOLDER / f"drop.{over}"
+    if drop.exists():
+        drop.unlink()
         os._exit(1)
-    while (FOLDER / "hold").exists():
+    while (FOLDER / f"hold.{over}").exists():
         time.sleep(0.01)
-    if (FOLDER / "refuse").exists():
-        raise ValueError("the books are closed")
+    if (FOLDER / f"refuse.{over}").exists():
+        raise ToolError("the books are closed")
 
 
 def key_of(context: Context[Any]) -> str:
@@ -58,8 +60,8 @@ def find_charge(order: str) -> dict[str, Any]:
 @server.tool()
 def charge(order: str, cents: int, context: Context[Any]) -> dict[str, Any]:
     """Charge an order."""
-    write(kind="charge", order=order, cents=cents, key=key_of(context), parent=os.getppid())
-    misbehave()
+    write(kind="charge", order=order, cents=cents, key=key_of(context))
+    misbehave(order)
     return {"receipt": f"receipt {order}"}
 
 
@@ -69,8 +71,8 @@ def charge_once(order: str, cents: int, context: Context[Any]) -> dict[str, Any]
     key = key_of(context)
     write(kind="seen", order=order, key=key)
     if all(one["key"] != key for one in entries("charge")):
-        write(kind="charge", order=order, cents=cents, key=key, parent=os.getppid())
-    misbehave()
+        write(kind="charge", order=order, cents=cents, key=key)
+    misbehave(order)
     return {"receipt": f"receipt {order}"}
 
 
@@ -84,8 +86,8 @@ def charge_keyed(order: str, idempotency_key: Annotated[str, Field(description="
 @server.tool(annotations=ToolAnnotations(read_only_hint=False, idempotent_hint=False))
 def mail(to: str, text: str = "hello") -> str:
     """Send a mail."""
-    write(kind="mail", to=to, text=text, parent=os.getppid())
-    misbehave()
+    write(kind="mail", to=to, text=text)
+    misbehave(to)
     return f"sent to {to}"
 
 

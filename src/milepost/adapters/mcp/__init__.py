@@ -2,8 +2,7 @@
 
 * `connection` keeps one connection to a server, and makes it again when it broke.
 * `sending` sends one call and says what its answer proves, which is less than one would like.
-* `tightening` lets what a server says of its tools only tighten what was declared of them.
-* `server` puts them together: the tools of one server, as tools of a run.
+* `server` makes the tools of one server tools of a run; what the server says of them may only tighten what is declared.
 * `gateway` is an MCP server before any number of servers, and `milepost gateway` its command.
 """
 

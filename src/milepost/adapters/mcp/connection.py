@@ -1,9 +1,8 @@
 """One connection to an MCP server: opened when it is first needed, and made again when it broke.
 
-A client of MCP has to be entered and left in one task, and calls come from many. So a task of its own holds the
-connection open. Whether a broken one had taken a call with it nobody can tell, so a connection that stood idle is asked
-whether it is still there *before* something is sent that must not be sent twice: what cannot be connected to has
-received nothing, and that is proof.
+A client of MCP is entered and left in one task, and calls come from many, so a task of its own holds it open. Whether a
+broken connection took a call with it nobody can tell; so one that stood idle is asked whether it is still there *before*
+something is sent. What cannot be connected to has received nothing, and that is proof.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from milepost.errors import NotSent
 
 if TYPE_CHECKING:
-    from mcp import Client
+    from mcp import Client, ClientSession
 
 CONNECT_S = 10.0
 IDLE_S = 1.0
@@ -40,7 +39,8 @@ class Connection:
     async def client(self) -> Client:
         """Return a client that was there a moment ago. Raises NotSent where the server cannot be reached."""
         async with self._lock:
-            if self._client is not None and time.monotonic() - self._used_at > IDLE_S and not await self._answers():
+            idle = time.monotonic() - self._used_at > IDLE_S
+            if self._client is not None and idle and not await self._answers(self._client.session):
                 await self._close()
             if self._client is None:
                 self._client = await self._open()
@@ -57,16 +57,12 @@ class Connection:
         if self._client is client:
             self._used_at = float("-inf")
 
-    async def _answers(self) -> bool:
-        assert self._client is not None
-        session = self._client.session
+    async def _answers(self, session: ClientSession) -> bool:
         version = session.protocol_version
+        modern = version in MODERN_PROTOCOL_VERSIONS
         try:
             async with asyncio.timeout(self._connect_s):
-                if version in MODERN_PROTOCOL_VERSIONS:
-                    await session.send_discover(version)
-                else:
-                    await session.send_ping()
+                await (session.send_discover(version or "") if modern else session.send_ping())
         except Exception:  # noqa: BLE001  whatever it is, a new connection is tried
             return False
         return True
@@ -78,9 +74,6 @@ class Connection:
         try:
             async with asyncio.timeout(self._connect_s):
                 return await asyncio.shield(opened)
-        except TimeoutError:
-            await self._close()
-            raise NotSent(f"{self.name} did not answer within {self._connect_s:g} s; nothing was sent") from None
         except Exception as error:
             await self._close()
             raise NotSent(f"{self.name} cannot be reached ({_said(error)}); nothing was sent") from error
@@ -106,7 +99,6 @@ class Connection:
 
 
 def _said(error: BaseException) -> str:
-    """Return what an error says, or what the first one of a group says."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

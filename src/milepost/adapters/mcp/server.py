@@ -3,31 +3,30 @@
     bank = Server("bank", lambda: Client("http://127.0.0.1:9000/mcp"), find={"effect": "read"}, charge={…})
     tools = await bank.tools()
 
-Only tools that are declared are made, and a declared one that the server does not have is refused: a misspelt name must
-not leave a tool without the promise that was meant for it.
+Only declared tools are made, and a declared one that the server does not have is refused: a misspelt name must not leave
+a tool without the promise that was meant for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from mcp_types import CallToolResult, Tool as Listed
 
 from milepost.adapters.foreign import foreign
 from milepost.adapters.mcp import sending
 from milepost.adapters.mcp.connection import Connection
-from milepost.adapters.mcp.tightening import tightened
 from milepost.definitions.call import Confirmed
 from milepost.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp_types import ToolAnnotations
 
     from milepost.definitions.call import Call, Outcome
     from milepost.definitions.run import AttachedRun
-    from milepost.definitions.tools import Tool
+    from milepost.definitions.tools import Effect, Tool
 
 PAGES = 100
 
@@ -35,28 +34,16 @@ PAGES = 100
 class Server:
     """One MCP server. `connect` makes a new client of MCP each time it is called; `declared` says by name what holds.
 
-    A declaration is what `milepost.tool` takes, and may also say `errors="rejected"` (see `milepost.adapters.mcp.
-    sending`) and `key_argument="…"`, the argument in which the server expects our key; it is filled in, and nobody else
-    sees it. An empty one means the worst: the tool is irreversible.
+    A declaration is what `milepost.tool` takes; besides, `errors="rejected"` (see `sending`) and `key_argument`, the
+    argument in which the server expects our key, which nobody else sees. An empty one means the worst: irreversible.
     """
 
-    def __init__(
-        self, name: str, connect: Callable[[], Client] | Connection, /, **declared: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, name: str, connect: Callable[[], Client] | Connection, /, **declared: Mapping[str, Any]) -> None:
         self.name = name
         self.connection = connect if isinstance(connect, Connection) else Connection(name, connect)
         self.tightened: dict[str, str] = {}
         self._declared = {tool: dict(said) for tool, said in declared.items()}
         self._tools: dict[str, Tool[..., Any]] = {}
-
-    async def __aenter__(self) -> Self:
-        await self.tools()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Leave the server; the next call connects anew."""
@@ -131,9 +118,24 @@ class Server:
     def _tool_named(self, name: str) -> Tool[..., Any]:
         found = self._tools.get(name)
         if found is None:
-            known = ", ".join(sorted(self._tools)) or "none: enter the server, or await its tools(), first"
+            known = ", ".join(sorted(self._tools)) or "none before tools() was awaited"
             raise InvalidDeclaration(f"{self.name} has no declared tool {name}. Declared: {known}.")
         return found
+
+
+def tightened(declared: Effect | None, hints: ToolAnnotations | None) -> tuple[Effect, str]:
+    """Return the class that holds, and why it is another than the declared one (empty where it is not).
+
+    Nobody checks what a server says of its tools, so a hint never loosens: without a declaration a tool is irreversible,
+    however harmless it calls itself. Where a hint contradicts a declaration, the server knows of a danger, and counts.
+    """
+    if declared is None:
+        return "irreversible", ""
+    if hints is not None and declared == "read" and hints.read_only_hint is False:
+        return "irreversible", "it is declared a read, and its server says that it is not read-only"
+    if hints is not None and declared == "absolute" and hints.idempotent_hint is False:
+        return "irreversible", "it is declared absolute, and its server says that it is not idempotent"
+    return declared, ""
 
 
 def without(schema: Mapping[str, Any], argument: str, tool: str) -> dict[str, Any]:

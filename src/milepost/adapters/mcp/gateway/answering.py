@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import CallToolResult, TextContent
 
 from milepost.adapters.mcp import sending
-from milepost.adapters.saying import to_model
+from milepost.adapters.saying import to_model, to_person
 from milepost.definitions.call import Confirmed, Failed
 from milepost.errors import EpochLost, InvalidArguments, MilepostError, RunHeld
 
@@ -37,7 +37,8 @@ def answer(attempted: Attempted, tool: str) -> CallToolResult:
     if isinstance(outcome, Failed):
         return told(to_model(outcome, tool), {**meta, META + "outcome": "failed"}, is_error=True)
     meta |= {META + "outcome": "waiting", META + "reason": outcome.reason}
-    return told(to_model(outcome, tool), meta, is_error=False)
+    said = f"{to_model(outcome, tool)}\nFor the user: {to_person(attempted.run_id, outcome)}"
+    return told(said, meta, is_error=False)
 
 
 def again(attempted: Attempted, tool: str) -> str:

@@ -62,7 +62,7 @@ async def _take(app: App, caller: str, row: ApprovalRow, said: ElicitResult) -> 
     by = f"elicited:{caller}"
     if said.action == "accept" and (said.content or {}).get(FIELD) is True:
         await app.approve(row.id, by=by, why="the host's user said yes")
-    elif said.action == "decline" or said.action == "accept":
+    elif said.action in {"accept", "decline"}:
         await app.deny(row.id, by=by, why="the host's user said no")
     else:
         return False

@@ -45,6 +45,7 @@ NAME_MAX = 128
 ENDED = frozenset({"done", "failed", "cancelled", "killed"})
 PERIODS_BACK = 32  # how many periods of a caller are looked at for what is still open
 HELD_S = 30.0
+LOOK_S = 0.05
 READS_A_RUN = 500
 
 
@@ -95,8 +96,8 @@ class Calls:
         key = (run or "", tool.name, place)
         task = self._flying.get(key)
         if task is None:
-            made = self._read(tool, bound) if free and run is None and call is None else self._call(
-                tool, bound, run, call
+            made = (
+                self._read(tool, bound) if free and run is None and call is None else self._call(tool, bound, run, call)
             )
             task = asyncio.create_task(made, name=f"{self._prefix} {tool.name}")
             self._flying[key] = task
@@ -127,8 +128,9 @@ class Calls:
         """Make a free read in a run of this process's own, which is ended when it is long enough."""
         self._reads += 1
         part, last = divmod(self._reads, READS_A_RUN)
-        async with self._threads.attached(f"{self._prefix}#{self._reading}.{part}") as run:
-            outcome = await _attempt(run, uuid.uuid4().hex[:12], tool, bound)
+        key = f"{self._prefix}#{self._reading}.{part}"
+        async with self._threads.attached(key) as run:
+            outcome = await self._threads.attempt(key, uuid.uuid4().hex[:12], tool, bound.named())
             if last == READS_A_RUN - 1:
                 await run.finish()
         return Attempted(run.id, "", outcome, recorded=False)
@@ -167,11 +169,12 @@ class Calls:
                     id_, far = _place(run, tool, bound, call)
                     if only_earlier and far is None:
                         return None
-                    outcome = await _attempt(run, id_, tool, bound)
+                    outcome = await self._threads.attempt(key, id_, tool, bound.named())
                     return Attempted(run.id, id_, outcome, recorded=far in {"confirmed", "failed"})
             except RunHeld:
                 if asyncio.get_running_loop().time() > until:
                     raise
+                await asyncio.sleep(LOOK_S)
 
 
 def _place(run: AttachedRun, tool: Tool[..., Any], bound: Bound, call: str | None) -> tuple[str, Recorded | None]:
@@ -179,7 +182,7 @@ def _place(run: AttachedRun, tool: Tool[..., Any], bound: Bound, call: str | Non
     if call is not None and (far := run.recorded(call)) is not None:
         return call, far
     if tool.effect != "read":
-        earlier = bound.call(lambda *args, **kwargs: run.earlier(tool, *args, **kwargs))
+        earlier = run.earlier(tool, **bound.named())
         if earlier is not None and (earlier[1] == "open" or not tool.repeatable):
             return earlier[0], earlier[1]
     if call is not None:
@@ -189,11 +192,6 @@ def _place(run: AttachedRun, tool: Tool[..., Any], bound: Bound, call: str | Non
     while run.recorded(id_ := f"{stem}.{number}") is not None:
         number += 1
     return id_, None
-
-
-async def _attempt(run: AttachedRun, id_: str, tool: Tool[..., Any], bound: Bound) -> Outcome[Any]:
-    outcome: Outcome[Any] = await bound.call(lambda *args, **kwargs: run.attempt(id_, tool, *args, **kwargs))
-    return outcome
 
 
 def _named(meta: Mapping[str, Any], key: str, tool: Tool[..., Any]) -> str | None:

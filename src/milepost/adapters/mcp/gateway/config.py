@@ -308,13 +308,14 @@ class _Reading:
             return 1
 
     def amounts(self, given: Any, what: str) -> dict[str, Decimal]:
-        try:
-            found = {unit: Decimal(amount) for unit, amount in self.kind(given, dict, what, {}).items()}
-            if any(isinstance(amount, float) for amount in given.values()) or any(one < 0 for one in found.values()):
-                raise ValueError(given)
-        except (ArithmeticError, TypeError, ValueError):
-            self.problems.append(f'{what} is no table of amounts: write whole numbers, or texts such as "0.02"')
-            return {}
+        found: dict[str, Decimal] = {}
+        for unit, amount in self.kind(given, dict, what, {}).items():
+            try:
+                found[unit] = Decimal("-1" if isinstance(amount, float | bool) else amount)
+            except (ArithmeticError, TypeError, ValueError):
+                found[unit] = Decimal(-1)
+            if not found[unit].is_finite() or found[unit] < 0:
+                self.problems.append(f'{unit} in {what} is no amount: write a whole number, or a text such as "0.02"')
         return found
 
     def from_environment(self, value: str, what: str) -> str:

@@ -91,7 +91,7 @@ async def _add(found: Downstream, entry: ServerEntry) -> None:
     except NotSent as error:
         found.problems.append(f"{where}: {error}")
         return
-    except Exception as error:  # noqa: BLE001  a server may answer anything; it is told, and nothing is served
+    except Exception as error:  # noqa: BLE001  a server may answer anything; it is said, and nothing is served
         found.problems.append(f"{where} did not list its tools: {error}")
         return
     found.unlisted[entry.name] = sorted(listed.keys() - entry.tools.keys())
@@ -127,7 +127,7 @@ def _must_read(listed: Mapping[str, Listed], asked: str) -> None:
 def _fit_for_models(name: str, found: Downstream) -> None:
     if not FOR_MODELS.fullmatch(name):
         raise InvalidDeclaration(
-            f"{name!r} is no name that models can be given: declare another, name = \"…\", of up to 64 letters, "
+            f'{name!r} is no name that models can be given: declare another, name = "…", of up to 64 letters, '
             "digits, '_' or '-'"
         )
     if name in found.offered:
@@ -145,7 +145,8 @@ def connector(entry: ServerEntry) -> Callable[[], Client]:
 
 @asynccontextmanager
 async def _over_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
-    async with create_mcp_http_client(headers=dict(headers)) as client, streamable_http_client(
-        url, http_client=client
-    ) as streams:
+    async with (
+        create_mcp_http_client(headers=dict(headers)) as client,
+        streamable_http_client(url, http_client=client) as streams,
+    ):
         yield streams

@@ -7,8 +7,8 @@
     absent = { "structured.found" = false }
     same = { "structured.cents" = "$args.cents" }
 
-A path goes into the answer: `structured` is its structured content, `text` its text, `json` that text read as JSON; then
-names, and numbers into lists. What fits neither `happened` nor `absent`, and an error, means *still unknown*. What
+A path goes into the answer: `structured` is its structured content, `text` its text, `json` that text read as JSON;
+then names, and numbers into lists. What fits neither `happened` nor `absent`, and an error, means *still unknown*. What
 happened with another value than `same` says is a conflict: a person decides. The answer of the asked tool stands as the
 result of the one whose answer was lost.
 """

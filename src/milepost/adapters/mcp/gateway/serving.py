@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+import signal
+import socket
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -34,7 +36,7 @@ from milepost.app import App
 from milepost.errors import MilepostError, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from mcp.server.context import ServerRequestContext
     from mcp_types import PaginatedRequestParams
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from milepost.adapters.mcp.gateway.config import CallerEntry, Config
     from milepost.adapters.mcp.gateway.downstream import Downstream, Offered
 
-GRACE_S = 10.0
+GRACE_S = 10
 PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 INSTRUCTIONS = (
@@ -58,7 +60,7 @@ class Gateway:
     def __init__(self, config: Config, downstream: Downstream, stdio: str | None = None) -> None:
         self._config = config
         self._downstream = downstream
-        self._callers = Callers(config, stdio)
+        self.callers = Callers(config, stdio)
         tools = [one.tool for one in downstream.offered.values()]
         self._app = App(
             config.store, tools=tools, policy=config.policy, trust=config.trust, encryption=config.encryption
@@ -79,12 +81,14 @@ class Gateway:
                 await asyncio.gather(*(calls.drain(GRACE_S) for calls in self._calls.values()))
 
     def _offered(self, context: ServerRequestContext[Any]) -> tuple[CallerEntry | None, dict[str, Offered]]:
-        caller = self._callers.of(context)
+        caller = self.callers.of(context)
         allowed = () if caller is None else caller.tools
         return caller, {name: self._downstream.offered[name] for name in allowed}
 
     async def _list(
-        self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None  # noqa: ARG002  one page
+        self,
+        context: ServerRequestContext[Any],
+        params: PaginatedRequestParams | None,  # noqa: ARG002  one page
     ) -> ListToolsResult:
         _, offered = self._offered(context)
         return ListToolsResult(tools=[listing(one) for one in offered.values()])
@@ -134,17 +138,34 @@ async def over_stdio(gateway: Gateway) -> None:
 
 async def over_http(gateway: Gateway, host: str, port: int, listening: Callable[[str], None]) -> None:
     """Serve HTTP until a signal ends it; `listening` is told the address. A request needs a caller's token."""
-    server = uvicorn.Server(
-        uvicorn.Config(http_app(gateway, host), host=host, port=port, log_level="warning", lifespan="on", ws="none")
-    )
+    config = uvicorn.Config(
+        http_app(gateway, host), host=host, port=port, log_level="warning", lifespan="on", ws="none",
+        timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
+    server = _Listening(config, listening)
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, server.handle_exit, one, None)
     async with gateway.opened():
-        serving = asyncio.create_task(server.serve())
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if server.started:
-            bound = server.servers[0].sockets[0].getsockname()
-            listening(f"http://{host}:{bound[1]}{PATH}")
-        await serving
+        await server.serve()
+
+
+class _Listening(uvicorn.Server):
+    """Says where it listens. Signals end it without ending the process, which has calls to wait for."""
+
+    def __init__(self, config: uvicorn.Config, listening: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._told = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            self._told(f"http://{self.config.host}:{port}{PATH}")
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 def http_app(gateway: Gateway, host: str) -> Starlette:
@@ -155,11 +176,10 @@ def http_app(gateway: Gateway, host: str) -> Starlette:
         allowed_origins=[f"http://{name}" for name in local],
     )  # fmt: skip
     manager = StreamableHTTPSessionManager(gateway.server, security_settings=security)
-    callers = gateway._callers  # noqa: SLF001
     return Starlette(
         routes=[Route(PATH, endpoint=RequireAuthMiddleware(StreamableHTTPASGIApp(manager), []))],
         middleware=[
-            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(callers)),
+            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(gateway.callers)),
             Middleware(AuthContextMiddleware),
         ],
         lifespan=lambda _: manager.run(),
