@@ -16,7 +16,7 @@ class User:
         self.answer = ElicitResult.model_validate({"action": action, "content": content or None})
         self.asked: list[str] = []
 
-    async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
+    async def __call__(self, _: object, params: ElicitRequestParams) -> ElicitResult:
         self.asked.append(params.message)
         return self.answer
 
@@ -51,7 +51,7 @@ async def test_what_the_hosts_user_approves_is_done_once_and_recorded_as_elicite
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-@pytest.mark.parametrize("user", [User("decline"), User("accept", approve=False), User("accept")], ids=str)
+@pytest.mark.parametrize("user", [User("decline"), User("accept", approve=False), User("accept")], ids="abc")
 async def test_anything_that_is_not_a_clear_yes_of_the_user_denies(
     mode: str, user: User, town: Town, address: str, order: str
 ) -> None:

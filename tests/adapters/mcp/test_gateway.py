@@ -5,20 +5,20 @@ import asyncio
 import httpx2
 import pytest
 from mcp import Client, MCPError
+from mcp_types import CallToolResult
 
-from tests.adapters.mcp.town import Town, host, meta, said, soon
+from tests.adapters.mcp.town import Town, host, meta, said, says, soon
 
 
 async def test_a_call_is_done_once_and_a_host_that_comes_back_gets_the_recorded_outcome(
     town: Town, address: str, order: str
 ) -> None:
     """Requirement 7. Requirement 53. Another session and another request, of the old protocol and the new."""
-    answers = []
+    answers: list[CallToolResult] = []
 
     for mode in ("auto", "legacy"):
         async with host(address, mode=mode) as client:
-            for _ in range(2):
-                answers.append(await client.call_tool("bank_charge", {"order": order, "cents": 5}))
+            answers += [await client.call_tool("bank_charge", {"order": order, "cents": 5}) for _ in range(2)]
 
     assert len(town.ledger("charge", order)) == 1
     assert [answer.structured_content for answer in answers] == [{"receipt": f"receipt {order}"}] * 4
@@ -44,16 +44,12 @@ async def test_a_run_that_the_host_names_is_remembered_apart(town: Town, address
     given = {"order": order, "cents": 5}
     async with host(address) as client:
         for run in ("1", "1", "2"):
-            named = {"milepost/run": f"{order}.{run}", "milepost/call": "c-1"}
+            named = says(run=f"{order}.{run}", call="c-1")
             answer = await client.call_tool("bank_charge", given, meta=named)
             assert meta(answer, "call") == "c-1"
-        same = await client.call_tool(
-            "bank_charge", given, meta={"milepost/run": f"{order}.1", "milepost/call": "c-9"}
-        )
-        other = await client.call_tool(
-            "bank_charge", {**given, "cents": 6}, meta={"milepost/run": f"{order}.1", "milepost/call": "c-1"}
-        )
-        odd = await client.call_tool("bank_charge", given, meta={"milepost/run": "no name"})
+        same = await client.call_tool("bank_charge", given, meta=says(run=f"{order}.1", call="c-9"))
+        other = await client.call_tool("bank_charge", {**given, "cents": 6}, meta=says(run=f"{order}.1", call="c-1"))
+        odd = await client.call_tool("bank_charge", given, meta=says(run="no name"))
 
     assert len(town.ledger("charge", order)) == 2
     assert (meta(same, "call"), meta(same, "recorded")) == ("c-1", True)
@@ -69,7 +65,11 @@ async def test_a_caller_that_may_not_use_a_tool_does_not_see_it_and_cannot_call_
 
     async with host(address) as desk, host(address, "clerk-secret") as clerk:
         seen = [{tool.name for tool in (await one.list_tools()).tools} for one in (desk, clerk)]
-        for who, client, tool in (("clerk", clerk, "bank_charge"), ("clerk", clerk, "none"), ("desk", desk, "bank_wipe")):
+        for who, client, tool in (
+            ("clerk", clerk, "bank_charge"),
+            ("clerk", clerk, "none"),
+            ("desk", desk, "bank_wipe"),
+        ):
             with pytest.raises(MCPError) as error:
                 await client.call_tool(tool, {"order": order, "cents": 5})
             refused[who, tool] = str(error.value)
@@ -96,7 +96,8 @@ async def test_two_hosts_at_once_share_one_caller_and_do_nothing_twice(town: Tow
 
     async with host(address) as one, host(address, mode="legacy") as two:
         same = [
-            asyncio.ensure_future(client.call_tool("bank_charge", {"order": order, "cents": 5})) for client in (one, two)
+            asyncio.ensure_future(client.call_tool("bank_charge", {"order": order, "cents": 5}))
+            for client in (one, two)
         ]
         await soon(lambda: town.ledger("charge", order))
         beside = await asyncio.gather(
@@ -175,7 +176,7 @@ async def test_our_key_can_be_an_argument_of_the_tool_that_no_host_sees(town: To
 async def test_what_a_caller_may_spend_is_counted_by_the_gateway(town: Town, address: str, order: str) -> None:
     """Requirement 71. Three cost more than the caller's four dollars: the last one waits, and is not sent."""
     async with host(address) as client:
-        named = {"milepost/run": f"{order}.money"}
+        named = says(run=f"{order}.money")
         answers = [
             await client.call_tool("strict_charge_keyed", {"order": f"{order}.{n}"}, meta=named) for n in range(3)
         ]

@@ -67,7 +67,9 @@ async def test_an_irreversible_call_is_held_for_a_person_and_the_host_is_told_no
 
     assert (meta(unknown, "outcome"), meta(unknown, "reason"), unknown.is_error) == ("waiting", "unknown", False)
     assert meta(again, "outcome") == "waiting"
-    assert "Nobody knows" in said(unknown)
+    assert "not known yet" in said(unknown)
+    assert "Do not make this call again" in said(unknown)
+    assert f"milepost resolve {meta(unknown, 'run')}" in said(unknown)
     assert typed.returncode == 0, typed.stderr
     assert meta(known, "outcome") == "confirmed"
     assert not other.is_error

@@ -3,11 +3,10 @@
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
 from asyncio import CancelledError
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -178,7 +177,7 @@ async def leaving(address: str) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def host(address: str, token: str = "desk-secret", **options: Any) -> AsyncIterator[Client]:
+async def host(address: str, token: str = TOKENS["DESK_TOKEN"], **options: Any) -> AsyncIterator[Client]:
     """A host that is connected over HTTP with a caller's token."""
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
@@ -190,7 +189,7 @@ async def host(address: str, token: str = "desk-secret", **options: Any) -> Asyn
 async def soon(ask: Callable[[], T], within_s: float = 20.0) -> T:
     """Ask again and again, while the event loop turns, until the answer is true."""
     async with asyncio.timeout(within_s):
-        while not (answer := ask()):
+        while not (answer := ask()):  # noqa: ASYNC110  another process is asked
             await asyncio.sleep(PAUSE_S)
     return answer
 
@@ -205,9 +204,9 @@ def meta(result: CallToolResult, name: str) -> Any:
     return (result.meta or {}).get(f"milepost/{name}")
 
 
-def kill(pid: int) -> None:
-    """End a process as the kernel does it."""
-    os.kill(pid, signal.SIGKILL)
+def says(**named: str) -> Any:
+    """Return the `_meta` in which a host names a run and a call."""
+    return {f"milepost/{name}": value for name, value in named.items()}
 
 
 def _answers(address: str) -> bool:

@@ -1,8 +1,8 @@
 """One connection to an MCP server: opened when it is first needed, and made again when it broke.
 
-A client of MCP is entered and left in one task, and calls come from many, so a task of its own holds it open. Whether a
-broken connection took a call with it nobody can tell; so one that stood idle is asked whether it is still there *before*
-something is sent. What cannot be connected to has received nothing, and that is proof.
+A client of MCP is entered and left in one task, and calls come from many, so a task of its own holds it open. Whether
+a broken connection took a call with it nobody can tell; so one that stood idle is asked whether it is still there
+*before* something is sent. What cannot be connected to has received nothing, and that is proof.
 """
 
 from __future__ import annotations

@@ -21,13 +21,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 from mcp_types import CallToolResult, TextContent
 
-from milepost.errors import MilepostError, Rejected
+from milepost.errors import InvalidArguments, MilepostError, Rejected
 
 if TYPE_CHECKING:
     from milepost.adapters.mcp.connection import Connection
     from milepost.definitions.call import Call
+    from milepost.definitions.tools import Tool
 
 KEY = "milepost/key"
 ATTEMPT = "milepost/attempt"
@@ -65,6 +68,17 @@ async def send(
             raise Rejected(said)
         raise NoProof(connection.name, tool, said)
     return as_json(result)
+
+
+def fitting(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidArguments where arguments do not fit the schema of a tool, before anything is recorded or sent.
+
+    Its server would say so too, but an error from there proves nothing.
+    """
+    wrong = best_match(Draft202012Validator(dict(tool.parameters)).iter_errors(dict(arguments)))
+    if wrong is not None:
+        where = ".".join(str(part) for part in wrong.absolute_path)
+        raise InvalidArguments(tool.name, f"{where}: {wrong.message}" if where else wrong.message)
 
 
 def as_json(result: CallToolResult) -> dict[str, Any]:

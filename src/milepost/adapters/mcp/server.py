@@ -3,8 +3,8 @@
     bank = Server("bank", lambda: Client("http://127.0.0.1:9000/mcp"), find={"effect": "read"}, charge={…})
     tools = await bank.tools()
 
-Only declared tools are made, and a declared one that the server does not have is refused: a misspelt name must not leave
-a tool without the promise that was meant for it.
+Only declared tools are made, and a declared one that the server does not have is refused: a misspelt name must not
+leave a tool without the promise that was meant for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mcp_types import CallToolResult, Tool as Listed
+from mcp_types import CallToolResult
+from mcp_types import Tool as Listed
 
 from milepost.adapters.foreign import foreign
 from milepost.adapters.mcp import sending
@@ -103,31 +104,32 @@ class Server:
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallToolResult:
         """Call a tool as a step of the segment that this is awaited in, as `mcp.Client.call_tool` is called.
 
-        Raises StepFailed where it failed, and NoRun outside a run.
+        Raises StepFailed where it failed, InvalidArguments, and NoRun outside a run.
         """
-        tool = self._tool_named(name)
+        tool = self._fitting(name, arguments)
         return sending.from_json(await tool.from_json(dict(arguments or {})))
 
     async def attempt(
         self, run: AttachedRun, id: str, name: str, arguments: Mapping[str, Any] | None = None
     ) -> Outcome[CallToolResult]:
         """Call a tool on an attached run, under the host's own id of the call; never raises for waiting."""
-        outcome = await run.attempt(id, self._tool_named(name), **dict(arguments or {}))
+        outcome = await run.attempt(id, self._fitting(name, arguments), **dict(arguments or {}))
         return Confirmed(sending.from_json(outcome.value)) if isinstance(outcome, Confirmed) else outcome
 
-    def _tool_named(self, name: str) -> Tool[..., Any]:
+    def _fitting(self, name: str, arguments: Mapping[str, Any] | None) -> Tool[..., Any]:
         found = self._tools.get(name)
         if found is None:
             known = ", ".join(sorted(self._tools)) or "none before tools() was awaited"
             raise InvalidDeclaration(f"{self.name} has no declared tool {name}. Declared: {known}.")
+        sending.fitting(found, arguments or {})
         return found
 
 
 def tightened(declared: Effect | None, hints: ToolAnnotations | None) -> tuple[Effect, str]:
     """Return the class that holds, and why it is another than the declared one (empty where it is not).
 
-    Nobody checks what a server says of its tools, so a hint never loosens: without a declaration a tool is irreversible,
-    however harmless it calls itself. Where a hint contradicts a declaration, the server knows of a danger, and counts.
+    Nobody checks what a server says of its tools, so a hint never loosens: without a declaration a tool is
+    irreversible, however harmless it calls itself. Where one contradicts a declaration, the server knows of a danger.
     """
     if declared is None:
         return "irreversible", ""

@@ -32,8 +32,8 @@ def answer(attempted: Attempted, tool: str) -> CallToolResult:
         meta[META + "recorded"] = True
     if isinstance(outcome, Confirmed):
         result = sending.from_json(outcome.value)
-        said = [_text(again(attempted, tool)), *result.content] if attempted.recorded else result.content
-        return result.model_copy(update={"content": said, "meta": {**meta, META + "outcome": "confirmed"}})
+        content = [_text(again(attempted, tool)), *result.content] if attempted.recorded else result.content
+        return result.model_copy(update={"content": content, "meta": {**meta, META + "outcome": "confirmed"}})
     if isinstance(outcome, Failed):
         return told(to_model(outcome, tool), {**meta, META + "outcome": "failed"}, is_error=True)
     meta |= {META + "outcome": "waiting", META + "reason": outcome.reason}

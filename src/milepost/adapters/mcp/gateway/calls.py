@@ -20,12 +20,13 @@ for the same one.
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from milepost.adapters.mcp.sending import fitting
 from milepost.adapters.threads import Threads
 from milepost.core.authority import Authority
 from milepost.errors import InvalidArguments, RunHeld
@@ -59,6 +60,7 @@ class Unnameable(InvalidArguments):
 class Attempted:
     """What came of a call: where it stands, its outcome, and whether it was recorded before it was asked for."""
 
+    key: str
     run_id: str
     id: str
     outcome: Outcome[Any]
@@ -77,6 +79,7 @@ class Calls:
         self._flying: dict[tuple[str, ...], asyncio.Task[Attempted]] = {}
         self._period = -1
         self._older: list[str] = []
+        self._turning = asyncio.Lock()
         self._reads = 0
         self._reading = uuid.uuid4().hex[:12]
 
@@ -86,6 +89,7 @@ class Calls:
         Raises InvalidArguments before anything is recorded, RunHeld where another process of this caller works, and
         what an attached run raises.
         """
+        fitting(tool, arguments)
         bound = tool.arguments.from_json(arguments)
         run, call = _named(meta, RUN, tool), _named(meta, CALL, tool)
         free = tool.effect == "read" and not tool.costed
@@ -100,9 +104,24 @@ class Calls:
                 self._read(tool, bound) if free and run is None and call is None else self._call(tool, bound, run, call)
             )
             task = asyncio.create_task(made, name=f"{self._prefix} {tool.name}")
-            self._flying[key] = task
-            task.add_done_callback(lambda _: self._flying.pop(key, None))
+            self._fly(key, task)
         return await asyncio.shield(task)
+
+    async def again(self, attempted: Attempted, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Attempted:
+        """Look at a call again that waited, under the id that it has. Raises what `attempt` raises."""
+        task = asyncio.create_task(self._again(attempted, tool, tool.arguments.from_json(arguments)))
+        self._fly((attempted.run_id, attempted.id), task)
+        return await asyncio.shield(task)
+
+    def _fly(self, key: tuple[str, ...], task: asyncio.Task[Attempted]) -> None:
+        def landed(task: asyncio.Task[Attempted]) -> None:
+            if self._flying.get(key) is task:
+                del self._flying[key]
+            if not task.cancelled():
+                task.exception()  # whoever asked may be gone, and what came of it is recorded
+
+        self._flying[key] = task
+        task.add_done_callback(landed)
 
     async def drain(self, grace_s: float) -> None:
         """Wait for what is under way; what takes longer is left unknown."""
@@ -112,37 +131,47 @@ class Calls:
             for task in pending:
                 task.cancel()
 
+    async def _again(self, attempted: Attempted, tool: Tool[..., Any], bound: Bound) -> Attempted:
+        async with self._attached(attempted.key):
+            outcome = await self._threads.attempt(attempted.key, attempted.id, tool, bound.named())
+        return replace(attempted, outcome=outcome)
+
     # ------------------------------------------------------------ runs
 
     async def _call(self, tool: Tool[..., Any], bound: Bound, run: str | None, call: str | None) -> Attempted:
-        if run is not None:
-            return await self._held(f"{self._prefix}:{run}", tool, bound, call)
-        await self._turn()
-        for key in self._older:
-            found = await self._held(key, tool, bound, call, only_earlier=True)
-            if found is not None:
-                return found
-        return await self._held(self._key(self._period), tool, bound, call)
+        if run is None:
+            await self._turn()
+            for key in self._older:
+                found = await self._held(key, tool, bound, call, only_earlier=True)
+                if found is not None:
+                    return found
+        key = self._key(self._period) if run is None else f"{self._prefix}:{run}"
+        made = await self._held(key, tool, bound, call)
+        assert made is not None
+        return made
 
     async def _read(self, tool: Tool[..., Any], bound: Bound) -> Attempted:
         """Make a free read in a run of this process's own, which is ended when it is long enough."""
         self._reads += 1
         part, last = divmod(self._reads, READS_A_RUN)
         key = f"{self._prefix}#{self._reading}.{part}"
-        async with self._threads.attached(key) as run:
+        async with self._attached(key) as run:
             outcome = await self._threads.attempt(key, uuid.uuid4().hex[:12], tool, bound.named())
             if last == READS_A_RUN - 1:
                 await run.finish()
-        return Attempted(run.id, "", outcome, recorded=False)
+        return Attempted(key, run.id, "", outcome, recorded=False)
 
     def _key(self, period: int) -> str:
         return f"{self._prefix}@{period}"
 
     async def _turn(self) -> None:
         """Begin the period that it is now: find the older runs that still answer, and end those that need not."""
-        period = int(time.time() * 1000) // self._remember_ms
-        if period == self._period:
-            return
+        async with self._turning:
+            period = self._app.clock.now() // self._remember_ms
+            if period != self._period:
+                self._older, self._period = await self._standing(period), period
+
+    async def _standing(self, period: int) -> list[str]:
         older = [self._key(one) for one in range(period - 1, max(period - PERIODS_BACK, -1), -1)]
         standing: list[str] = []
         for age, key in enumerate(older):
@@ -150,31 +179,38 @@ class Calls:
             if not rows or (rows[0].status in ENDED and age):
                 continue
             if age and not await self._app.inspect.open_effects(rows[0].id):
-                async with self._threads.attached(key) as run:
+                async with self._attached(key) as run:
                     await run.finish()
                 continue
             standing.append(key)
-        self._older, self._period = standing, period
+        return standing
 
     # ------------------------------------------------------------ calls
 
     async def _held(
         self, key: str, tool: Tool[..., Any], bound: Bound, call: str | None, *, only_earlier: bool = False
-    ) -> Any:
-        """Do it on the run of this key, waiting while another process of the caller holds it."""
+    ) -> Attempted | None:
+        async with self._attached(key) as run:
+            id_, far = _place(run, tool, bound, call)
+            if only_earlier and far is None:
+                return None
+            outcome = await self._threads.attempt(key, id_, tool, bound.named())
+            return Attempted(key, run.id, id_, outcome, recorded=far in {"confirmed", "failed"})
+
+    @asynccontextmanager
+    async def _attached(self, key: str) -> AsyncIterator[AttachedRun]:
+        """Hold a run, and wait for it while another process of the caller does."""
         until = asyncio.get_running_loop().time() + HELD_S
-        while True:
-            try:
-                async with self._threads.attached(key) as run:
-                    id_, far = _place(run, tool, bound, call)
-                    if only_earlier and far is None:
-                        return None
-                    outcome = await self._threads.attempt(key, id_, tool, bound.named())
-                    return Attempted(run.id, id_, outcome, recorded=far in {"confirmed", "failed"})
-            except RunHeld:
-                if asyncio.get_running_loop().time() > until:
-                    raise
-                await asyncio.sleep(LOOK_S)
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    run = await stack.enter_async_context(self._threads.attached(key))
+                    break
+                except RunHeld:
+                    if asyncio.get_running_loop().time() > until:
+                        raise
+                    await asyncio.sleep(LOOK_S)
+            yield run
 
 
 def _place(run: AttachedRun, tool: Tool[..., Any], bound: Bound, call: str | None) -> tuple[str, Recorded | None]:

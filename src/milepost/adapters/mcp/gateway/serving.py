@@ -109,7 +109,7 @@ class Gateway:
                 if isinstance(asked, InputRequiredResult):
                     return asked
                 if asked:
-                    attempted = await calls.attempt(found.tool, arguments, meta)
+                    attempted = await calls.again(attempted, found.tool, arguments)
         except MilepostError as error:
             log.warning("%s of %s: %s", params.name, caller.name, error)
             return answering.refused(error, params.name)
