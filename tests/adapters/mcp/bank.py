@@ -6,10 +6,10 @@ Files in the folder make it misbehave over one order, or one mail: `hold.X` keep
 until the file is gone; `refuse.X` answers with an error after it moved; `drop.X` ends the process after it moved.
 """
 
+import asyncio
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,13 +34,13 @@ def entries(kind: str) -> list[dict[str, Any]]:
     return [one for one in map(json.loads, LEDGER.read_text().splitlines()) if one["kind"] == kind]
 
 
-def misbehave(over: str) -> None:
+async def misbehave(over: str) -> None:
     drop = FOLDER / f"drop.{over}"
     if drop.exists():
         drop.unlink()
         os._exit(1)
-    while (FOLDER / f"hold.{over}").exists():
-        time.sleep(0.01)
+    while (FOLDER / f"hold.{over}").exists():  # noqa: ASYNC110  a test decides how long
+        await asyncio.sleep(0.01)
     if (FOLDER / f"refuse.{over}").exists():
         raise ToolError("the books are closed")
 
@@ -58,21 +58,21 @@ def find_charge(order: str) -> dict[str, Any]:
 
 
 @server.tool()
-def charge(order: str, cents: int, context: Context[Any]) -> dict[str, Any]:
+async def charge(order: str, cents: int, context: Context[Any]) -> dict[str, Any]:
     """Charge an order."""
     write(kind="charge", order=order, cents=cents, key=key_of(context))
-    misbehave(order)
+    await misbehave(order)
     return {"receipt": f"receipt {order}"}
 
 
 @server.tool()
-def charge_once(order: str, cents: int, context: Context[Any]) -> dict[str, Any]:
+async def charge_once(order: str, cents: int, context: Context[Any]) -> dict[str, Any]:
     """Charge an order; a second call with the same key changes nothing."""
     key = key_of(context)
     write(kind="seen", order=order, key=key)
     if all(one["key"] != key for one in entries("charge")):
         write(kind="charge", order=order, cents=cents, key=key)
-    misbehave(order)
+    await misbehave(order)
     return {"receipt": f"receipt {order}"}
 
 
@@ -84,10 +84,10 @@ def charge_keyed(order: str, idempotency_key: Annotated[str, Field(description="
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=False, idempotent_hint=False))
-def mail(to: str, text: str = "hello") -> str:
+async def mail(to: str, text: str = "hello") -> str:
     """Send a mail."""
     write(kind="mail", to=to, text=text)
-    misbehave(to)
+    await misbehave(to)
     return f"sent to {to}"
 
 

@@ -1,29 +1,10 @@
-"""Tests that are coroutines run in an event loop of their own, bounded in time; and a town of real processes."""
+"""A bank, and a gateway before it, that most tests share: real processes."""
 
-import asyncio
-import inspect
 from collections.abc import Iterator
 
 import pytest
 
 from tests.adapters.mcp.town import Town
-
-TEST_S = 60
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test; pytest itself would refuse it."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-
-    async def bounded() -> None:
-        async with asyncio.timeout(TEST_S):
-            await pyfuncitem.obj(**given)
-
-    asyncio.run(bounded())
-    return True
 
 
 @pytest.fixture(scope="session")

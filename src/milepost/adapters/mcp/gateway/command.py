@@ -7,12 +7,14 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from milepost.adapters.mcp.gateway.config import Config
+from milepost.adapters.mcp.gateway.callers import stdio_caller
+from milepost.adapters.mcp.gateway.config import Config, read
+from milepost.adapters.mcp.gateway.downstream import connect, required
+from milepost.adapters.mcp.gateway.listing import facts, lines
+from milepost.adapters.mcp.gateway.serving import Gateway, over_http, over_stdio
 
 
 @click.command()
@@ -43,8 +45,6 @@ def gateway(
 
     Exit status: 2 where the file, or what a server offers, does not fit; 1 where --list finds something wrong.
     """
-    from milepost.adapters.mcp.gateway.config import read
-
     config = read(file)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     if listing:
@@ -55,9 +55,6 @@ def gateway(
 
 
 async def _list(config: Config, *, as_json: bool) -> bool:
-    from milepost.adapters.mcp.gateway.downstream import connect
-    from milepost.adapters.mcp.gateway.listing import facts, lines
-
     found = await connect(config)
     try:
         told = facts(config, found)
@@ -68,14 +65,10 @@ async def _list(config: Config, *, as_json: bool) -> bool:
 
 
 async def _serve(config: Config, *, http: bool, port: int | None, caller: str | None) -> None:
-    from milepost.adapters.mcp.gateway.callers import stdio_caller
-    from milepost.adapters.mcp.gateway.downstream import required
-    from milepost.adapters.mcp.gateway.serving import Gateway, over_http, over_stdio
-
     stdio = None if http else stdio_caller(config, caller)
     downstream = await required(config)
     try:
-        served: Any = Gateway(config, downstream, stdio)
+        served = Gateway(config, downstream, stdio)
         if http:
             await over_http(served, config.host, config.port if port is None else port, _listening)
         else:

@@ -55,7 +55,7 @@ def judged(asked: Asked, answer: CallToolResult, key: str, arguments: Mapping[st
     seen = view(answer)
 
     def holds(conditions: Mapping[str, Any]) -> bool:
-        return all(at(seen, path) == filled(value, key, arguments) for path, value in conditions.items())
+        return all(_same(at(seen, path), filled(value, key, arguments)) for path, value in conditions.items())
 
     happened, absent = holds(asked.happened), bool(asked.absent) and holds(asked.absent)
     if happened and absent:
@@ -63,6 +63,13 @@ def judged(asked: Asked, answer: CallToolResult, key: str, arguments: Mapping[st
     if happened:
         return findings.happened(sending.as_json(answer)) if holds(asked.same) else findings.conflict(seen)
     return findings.did_not_happen() if absent else findings.still_unknown()
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    """Say whether two values are the same JSON; what is not there is the same as nothing, and true is not 1."""
+    if found is MISSING or wanted is MISSING or isinstance(found, bool) is not isinstance(wanted, bool):
+        return False
+    return bool(found == wanted)
 
 
 def view(answer: CallToolResult) -> dict[str, Any]:
