@@ -290,3 +290,17 @@ async def test_a_host_can_ask_how_far_a_call_came_by_its_id_or_by_what_it_asks_f
         assert (run.recorded("call_5"), run.earlier(tools["mail"], "lost")) == ("open", ("call_5", "open"))
         await run.attempt("call_7", tools["publish"], "news")
         assert run.earlier(tools["publish"], "news") == ("call_7", "open")
+
+
+async def test_a_host_waits_for_a_worker_that_takes_the_run_to_hear_of_something(
+    stage: Stage, outside: Outside
+) -> None:
+    """The app's own worker is woken by a person's answer, and may be quicker than the host that asks for it."""
+    tools = tools_of(outside)
+    async with mp.App(stage.url, tools=list(tools.values())) as app:
+        for n in range(5):
+            async with app.attach(key=f"thread-{n}") as run:
+                await run.attempt("call_1", tools["publish"], f"news {n}")
+            await app.deny((await app.inspect.approvals("asked"))[0].id, by="ann", why="no")
+            async with app.attach(key=f"thread-{n}") as run:
+                assert await run.attempt("call_1", tools["publish"], f"news {n}") == mp.Failed("denied by ann: no")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.runtime.engine import Engine
     from milepost.runtime.session import Session
-    from milepost.stores.api import RunRow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -333,12 +333,7 @@ async def attach(engine: Engine, key: str, authority: Granted, budget: Amounts) 
         engine, None, b"null", run_id=uuid.uuid4().hex[:20], key=key, authority=authority, budget=budget
     )
     created = await engine.writer.durable(Create(new))
-    row = await _unheld(engine, created.id)
-    try:
-        session = await driver.claim(engine, created.id, row.owner)
-    except EpochLost as error:
-        row = await engine.store.run(created.id)
-        raise RunHeld(created.id, row.owner or "another process") from error
+    session = await _claimed(engine, created.id)
     run = HostRun(session)
     state = session.state
     data, session.known_chunks = await starting.state_bytes(engine, created.id, state.state, state.state_root)
@@ -356,12 +351,12 @@ async def detach(engine: Engine, run: HostRun) -> None:
     await boundaries.release(session, due)
 
 
-async def _unheld(engine: Engine, run_id: str) -> RunRow:
-    """Return a run's row once nobody holds it. A worker that settles it lets go soon; a host does not."""
-    row = await engine.store.run(run_id)
+async def _claimed(engine: Engine, run_id: str) -> Session:
+    """Claim a run once nobody holds it. A worker that settles it lets go soon; a host does not. Raises RunHeld."""
     for _ in range(TRIES):
-        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
-            return row
-        await asyncio.sleep(LOOK_S)
         row = await engine.store.run(run_id)
-    raise RunHeld(run_id, row.owner or "")
+        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
+            with suppress(EpochLost):  # a worker was quicker, perhaps our own
+                return await driver.claim(engine, run_id, row.owner)
+        await asyncio.sleep(LOOK_S)
+    raise RunHeld(run_id, (await engine.store.run(run_id)).owner or "another process")

@@ -34,6 +34,16 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     assert (config.host, config.port, config.remember_ms) == ("127.0.0.1", 8474, 86_400_000)
 
 
+def test_paths_are_seen_from_the_folder_of_the_file_wherever_a_host_starts_the_gateway(tmp_path: Path) -> None:
+    """A store that depended on it would be another one, and forget what was done."""
+    config = written(tmp_path, 'store = "sqlite:///gate.db"\npolicy = "policy.toml"' + WHOLE)
+    elsewhere = written(tmp_path, 'store = "postgresql://user@host/database"\npolicy = "/etc/policy.toml"' + WHOLE)
+
+    assert (config.store, config.policy) == (f"sqlite:///{tmp_path}/gate.db", f"{tmp_path}/policy.toml")
+    assert config.servers[0].cwd == str(tmp_path)
+    assert (elsewhere.store, elsewhere.policy) == ("postgresql://user@host/database", "/etc/policy.toml")
+
+
 @pytest.mark.parametrize(
     ("added", "why"),
     [
@@ -55,6 +65,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ('[http]\nport = "8474"', "should be a int"),
         ("[http]\nport = true", "should be a int"),
         ("[nobody]", "says 'nobody'"),
+        ("[server.bank.tool.mail]\n[server.bank.tool.mail.cost]\nusd = -1", "usd in cost of [server.bank.tool.mail]"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(added: str, why: str, tmp_path: Path) -> None:

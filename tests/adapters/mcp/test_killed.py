@@ -74,3 +74,20 @@ async def test_an_irreversible_call_is_held_for_a_person_and_the_host_is_told_no
     assert meta(known, "outcome") == "confirmed"
     assert not other.is_error
     assert len(town.ledger("mail", order)) == 1
+
+
+async def test_a_gateway_that_is_told_to_end_answers_what_is_under_way_first(town: Town, order: str) -> None:
+    """Requirement 18. A rollout leaves nothing unknown behind."""
+    gateway, address = town.open_gateway("ended")
+    town.misbehave("hold", order)
+
+    async with leaving(address) as client:
+        calling = asyncio.ensure_future(client.call_tool("bank_mail", {"to": order}))
+        await soon(lambda: town.ledger("mail", order))
+        gateway.terminate()
+        town.behave("hold", order)
+        answer = await calling
+        assert await soon(lambda: gateway.poll() is not None)
+
+    assert meta(answer, "outcome") == "confirmed"
+    assert gateway.returncode == 0

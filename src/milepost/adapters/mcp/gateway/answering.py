@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, TextContent
 from milepost.adapters.mcp import sending
 from milepost.adapters.saying import to_model, to_person
 from milepost.definitions.call import Confirmed, Failed
-from milepost.errors import EpochLost, InvalidArguments, MilepostError, RunHeld
+from milepost.errors import Diverged, InvalidArguments, MilepostError, RunBlocked, RunEnded, RunHeld
 
 if TYPE_CHECKING:
     from milepost.adapters.mcp.gateway.calls import Attempted
@@ -59,13 +59,13 @@ def refused(error: MilepostError, tool: str) -> CallToolResult:
                 f"{tool} was not called and nothing was done: another program of the same caller is working just now. "
                 "The same call may be made again in a moment."
             )
-        case EpochLost():
+        case Diverged() | RunBlocked() | RunEnded():
+            said = f"{tool} was not called and nothing was done: {error}"
+        case _:  # a lost claim, a failing store: it may have been sent before that
             said = (
-                f"An operator stopped this run while {tool} was under way. Nobody knows yet whether it happened. Do "
-                "not call it again, and tell the user that a person has to look."
+                f"Something went wrong while {tool} was under way, and nobody knows yet whether it happened: {error}. "
+                "Do not make this call again for now, and tell the user that a person has to look."
             )
-        case _:
-            said = f"{tool} was not called: {error}"
     return told(said, {META + "outcome": "refused", META + "code": error.code}, is_error=True)
 
 

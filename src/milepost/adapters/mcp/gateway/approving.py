@@ -10,11 +10,14 @@ nothing, so the file is refused. Only a clear yes approves; a clear no denies; a
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from milepost.errors import UnknownApproval
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -60,6 +63,12 @@ async def asked(
 
 async def _take(app: App, caller: str, row: ApprovalRow, said: ElicitResult) -> bool:
     by = f"elicited:{caller}"
+    with suppress(UnknownApproval):  # somebody else has answered meanwhile: what they said holds
+        return await _said(app, by, row, said)
+    return True
+
+
+async def _said(app: App, by: str, row: ApprovalRow, said: ElicitResult) -> bool:
     if said.action == "accept" and (said.content or {}).get(FIELD) is True:
         await app.approve(row.id, by=by, why="the host's user said yes")
     elif said.action in {"accept", "decline"}:

@@ -17,7 +17,7 @@
 
 It is read strictly: a word that is not known is an error, because a misspelt `aproval` would leave a tool without one.
 All that is wrong is told at once. Secrets are named, never written: a value `$NAME` is taken from the environment, and
-one that is missing there is an error too.
+one that is missing there is an error too. Paths are seen from the folder of the file.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from milepost.core.duration import parse_ms
-from milepost.errors import MilepostError
+from milepost.errors import InvalidDeclaration, MilepostError
+from milepost.stores.places import file_of
 
+# What a tool may be declared with, beside approval and reconcile.
 DECLARED = frozenset({
     "effect", "key_ttl", "timeout", "scopes", "cost", "volatile", "once", "visible_within", "repeatable", "risk",
     "version", "compatible_with", "name", "description", "errors", "key_argument",
@@ -155,10 +157,10 @@ class _Reading:
         callers = self.table(given, "caller", "the file")
         config = Config(
             path=str(self.path),
-            store=self.text(given, "store", "the file") or "sqlite:///milepost.db",
-            policy=self.text(given, "policy", "the file"),
-            trust=self.text(given, "trust", "the file"),
-            encryption=self.text(given, "encryption", "the file"),
+            store=self.store(self.text(given, "store", "the file") or "sqlite:///gateway.db"),
+            policy=self.beside(self.text(given, "policy", "the file")),
+            trust=self.beside(self.text(given, "trust", "the file")),
+            encryption=self.beside(self.text(given, "encryption", "the file")),
             remember_ms=self.span(given.get("remember", "1d")),
             host=self.text(http, "host", "[http]") or "127.0.0.1",
             port=self.kind(http.get("port", 8474), int, "port of [http]", 8474),
@@ -199,7 +201,7 @@ class _Reading:
         return ServerEntry(
             name=name,
             command=command,
-            cwd=self.text(given, "cwd", where),
+            cwd=self.beside(self.text(given, "cwd", where) or "."),
             env=self.texts(given, "env", where),
             url=url,
             headers=self.texts(given, "headers", where),
@@ -299,6 +301,18 @@ class _Reading:
             name: self.from_environment(self.kind(value, str, f"{name} in {key} of {where}", ""), f"{key} of {where}")
             for name, value in found.items()
         }
+
+    def store(self, url: str) -> str:
+        try:
+            file = file_of(url)
+        except InvalidDeclaration as error:
+            self.problems.append(str(error))
+            return url
+        return url if file is None else f"sqlite:///{self.beside(file)}"
+
+    def beside(self, name: str | None) -> str | None:
+        """Return a path as it is meant: from the folder of the file, wherever a host starts the gateway."""
+        return None if name is None else str(self.path.resolve().parent / name)
 
     def span(self, given: Any) -> int:
         try:
