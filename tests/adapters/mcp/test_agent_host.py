@@ -33,7 +33,7 @@ async def played(address: str, order: str) -> tuple[list[str], str]:
 async def test_an_agent_host_that_forgot_its_turn_and_plays_it_again_does_nothing_twice(
     town: Town, address: str, order: str
 ) -> None:
-    """Requirement 16. Requirement 58. The turn is lost with its transcript; what was done is not."""
+    """Requirement 16. Requirement 53. The turn is lost with its transcript; what was done is not."""
     first, second = await played(address, order), await played(address, order)
 
     assert (first[1], second[1]) == ("all done", "all done")

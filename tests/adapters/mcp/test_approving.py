@@ -84,7 +84,7 @@ async def test_a_user_who_closes_the_question_leaves_it_waiting_for_another_answ
 async def test_where_the_file_does_not_trust_the_host_a_person_types_the_approval(
     town: Town, address: str, order: str
 ) -> None:
-    """Requirement 71. The host could ask its user, and is not asked to."""
+    """The host could ask its user, and is not asked to."""
     user = User("accept", approve=True)
 
     async with host(address, elicitation_callback=user) as client:
@@ -101,7 +101,7 @@ async def test_where_the_file_does_not_trust_the_host_a_person_types_the_approva
 
 
 async def test_what_an_operator_froze_is_not_sent_and_the_rest_goes_on(town: Town, address: str, order: str) -> None:
-    """Requirement 71. A switch holds for every host behind the gateway."""
+    """A switch holds for every host behind the gateway."""
     store = ("--store", town.store("shared"))
 
     async with host(address) as client:
@@ -114,3 +114,15 @@ async def test_what_an_operator_froze_is_not_sent_and_the_rest_goes_on(town: Tow
     assert (meta(frozen, "outcome"), meta(frozen, "reason")) == ("waiting", "switch")
     assert [meta(one, "outcome") for one in (other, thawed)] == ["confirmed", "confirmed"]
     assert len(town.ledger("mail", order)) == 1
+
+
+async def test_a_rule_of_the_policy_that_denies_is_final_for_every_host(town: Town, address: str, order: str) -> None:
+    """Requirement 71. Whatever the model says: the rule looks at the arguments of the call."""
+    to = f"stranger-{order}"
+
+    async with host(address) as client:
+        denied = await client.call_tool("bank_mail", {"to": to})
+
+    assert (denied.is_error, meta(denied, "outcome")) == (True, "failed")
+    assert "no mail to strangers" in said(denied)
+    assert town.ledger("mail", to) == []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import milepost as mp
+from milepost import errors
 from milepost.adapters.foreign import foreign
 from milepost.adapters.mcp.gateway.calls import Attempted, Calls
 from milepost.adapters.mcp.gateway.config import CallerEntry, Config
@@ -165,3 +166,41 @@ async def test_a_caller_has_its_scopes_and_its_budget_and_no_others(stage: Stage
                 outcomes[scope, usd] = came.reason if isinstance(came, mp.Waiting) else "confirmed"
 
     assert outcomes == {("", 0): "authority", ("", 3): "authority", ("pay", 0): "budget", ("pay", 3): "confirmed"}
+
+
+async def test_a_run_that_an_operator_killed_answers_what_it_did_and_begins_nothing(stage: Stage) -> None:
+    """Until its period is over. What was unknown stays so."""
+    desk = Desk(stage)
+
+    async with desk.started() as app:
+        done = await desk.ask("ann")
+        desk.fails = RuntimeError("the line broke")
+        await desk.ask("bo")
+        desk.fails = None
+        await app.kill(done.run_id, why="misbehaves", by="cleo")
+        again, lost = await desk.ask("ann"), await desk.ask("bo")
+        with pytest.raises(errors.RunEnded):
+            await desk.ask("dan")
+        stage.clock.advance("1h")
+        later = await desk.ask("bo")
+        new = await desk.ask("dan")
+
+    assert isinstance(again.outcome, mp.Confirmed)
+    assert [type(one.outcome) for one in (lost, later)] == [mp.Waiting, mp.Waiting]
+    assert isinstance(new.outcome, mp.Confirmed)
+    assert desk.sent == ["ann", "bo", "dan"]
+
+
+async def test_a_gateway_that_began_its_period_early_finds_what_another_did_in_the_last_one(stage: Stage) -> None:
+    """Its call was just about to begin when the period ended."""
+    desk, other = Desk(stage), Desk(stage)
+    async with other.started(), desk.started():
+        key = other.calls._key(stage.clock.now() // CONFIG.remember_ms - 1)
+        await desk.ask("bo")
+        bound = other.tool.arguments.from_json({"to": "ann"})
+        await other.calls._held(key, other.tool, bound, None)
+
+        again = await desk.ask("ann")
+
+    assert again.recorded
+    assert (desk.sent, other.sent) == (["bo"], ["ann"])

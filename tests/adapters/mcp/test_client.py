@@ -175,7 +175,7 @@ async def test_a_batch_with_one_call_that_waits_lets_its_siblings_finish(store: 
 
 
 def test_a_process_killed_in_its_second_call_of_two_repeats_neither(town: Town, tmp_path: Path) -> None:
-    """Requirement 7. Requirement 51. Requirement 67. The first is from the record, the second a person's to decide."""
+    """Requirement 7. Requirement 51. Requirement 53. The first is from the record, the second a person's to decide."""
     command = [sys.executable, str(Path(__file__).with_name("batch.py")), str(town.folder), str(BANK)]
     command.append(f"sqlite:///{tmp_path}/store.db")
     town.misbehave("hold", "batch.2")

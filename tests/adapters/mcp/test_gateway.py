@@ -174,7 +174,7 @@ async def test_our_key_can_be_an_argument_of_the_tool_that_no_host_sees(town: To
 
 
 async def test_what_a_caller_may_spend_is_counted_by_the_gateway(town: Town, address: str, order: str) -> None:
-    """Requirement 71. Three cost more than the caller's four dollars: the last one waits, and is not sent."""
+    """Three cost more than the caller's four dollars: the last one waits, and is not sent."""
     async with host(address) as client:
         named = says(run=f"{order}.money")
         answers = [

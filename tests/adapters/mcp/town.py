@@ -25,7 +25,8 @@ TOKENS = {"DESK_TOKEN": "desk-secret", "CLERK_TOKEN": "clerk-secret"}
 PAUSE_S = 0.01
 
 FILE = """
-store = "sqlite:///FOLDER/NAME.db"
+store = "sqlite:///NAME.db"
+policy = "policy.toml"
 
 [server.bank]
 url = "ADDRESS"
@@ -81,6 +82,19 @@ caller = "desk"
 """
 
 
+POLICY = """
+version = "1"
+[[rule]]
+name = "no mail to strangers"
+verdict = "deny"
+tool = "bank_mail"
+when = "args.to.startsWith('stranger')"
+[[rule]]
+name = "the rest"
+verdict = "allow"
+"""
+
+
 class Town:
     """A folder: the bank's ledger, and the files and stores of gateways."""
 
@@ -116,8 +130,9 @@ class Town:
     def file(self, name: str) -> Path:
         """Write the file of a gateway with a store of its own, and return where it is."""
         command = json.dumps([sys.executable, str(BANK), str(self.folder)])
-        written = FILE.replace("NAME", name).replace("FOLDER", str(self.folder))
+        written = FILE.replace("NAME", name)
         path = self.folder / f"{name}.toml"
+        (self.folder / "policy.toml").write_text(POLICY)
         path.write_text(written.replace("ADDRESS", self.bank).replace("COMMAND", command))
         return path
 

@@ -48,6 +48,7 @@ PERIODS_BACK = 32  # how many periods of a caller are looked at for what is stil
 HELD_S = 30.0
 LOOK_S = 0.05
 READS_A_RUN = 500
+EARLY_MS = 2 * 60_000
 
 
 class Unnameable(InvalidArguments):
@@ -139,13 +140,13 @@ class Calls:
     # ------------------------------------------------------------ runs
 
     async def _call(self, tool: Tool[..., Any], bound: Bound, run: str | None, call: str | None) -> Attempted:
+        key = f"{self._prefix}:{run}"
         if run is None:
-            await self._turn()
-            for key in self._older:
-                found = await self._held(key, tool, bound, call, only_earlier=True)
+            key, older = await self._turn()
+            for one in older:
+                found = await self._held(one, tool, bound, call, only_earlier=True)
                 if found is not None:
                     return found
-        key = self._key(self._period) if run is None else f"{self._prefix}:{run}"
         made = await self._held(key, tool, bound, call)
         assert made is not None
         return made
@@ -164,14 +165,21 @@ class Calls:
     def _key(self, period: int) -> str:
         return f"{self._prefix}@{period}"
 
-    async def _turn(self) -> None:
-        """Begin the period that it is now: find the older runs that still answer, and end those that need not."""
+    async def _turn(self) -> tuple[str, list[str]]:
+        """Return the key of the run of this period, and those of older runs that still answer.
+
+        Early in a period another gateway may be about to begin a run of the last one, so they are looked for again.
+        """
         async with self._turning:
-            period = self._app.clock.now() // self._remember_ms
+            now = self._app.clock.now()
+            period = now // self._remember_ms
             if period != self._period:
-                self._older, self._period = await self._standing(period), period
+                self._older = await self._standing(period)
+                self._period = period if now - period * self._remember_ms > EARLY_MS else -1
+            return self._key(period), self._older
 
     async def _standing(self, period: int) -> list[str]:
+        """Find the older runs that still answer, and end those that need not."""
         older = [self._key(one) for one in range(period - 1, max(period - PERIODS_BACK, -1), -1)]
         standing: list[str] = []
         for age, key in enumerate(older):
