@@ -43,8 +43,8 @@ async def test_what_the_hosts_user_approves_is_done_once_and_recorded_as_elicite
         ("confirmed", None), ("confirmed", True),
     ]  # fmt: skip
     assert len(user.asked) == 1
-    assert f'"order": "{order}"' in user.asked[0]
-    assert '"cents": 5' in user.asked[0]
+    lines = user.asked[0].splitlines()
+    assert {"  cents = 5", f'  order = "{order}"'} <= set(lines)
     assert len(town.ledger("charge", order)) == 1
     by = [one["by"] for one in approvals(town) if order in json.dumps(one)]
     assert by == ["elicited:desk"]
@@ -79,6 +79,19 @@ async def test_a_user_who_closes_the_question_leaves_it_waiting_for_another_answ
     assert "milepost approve" in said(waiting)
     assert meta(done, "outcome") == "confirmed"
     assert len(town.ledger("charge", order)) == 1
+
+
+async def test_what_the_user_is_asked_hides_nothing_of_what_would_be_sent(town: Town, address: str, order: str) -> None:
+    """Letters that are not seen, or that look like others, stand there as what they are."""
+    user = User("decline")
+    sly = f"{order}\u202e\u200b\u0430dmin"
+
+    async with host(address, elicitation_callback=user) as client:
+        await client.call_tool("strict_charge", {"order": sly, "cents": 5})
+
+    assert "U+202E" in user.asked[0]
+    assert "U+200B" in user.asked[0]
+    assert "Careful: " in user.asked[0]
 
 
 async def test_where_the_file_does_not_trust_the_host_a_person_types_the_approval(

@@ -9,7 +9,6 @@ nothing, so the file is refused. Only a clear yes approves; a clear no denies; a
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from milepost.core.rendering import look_alikes, rendered
 from milepost.errors import UnknownApproval
 
 if TYPE_CHECKING:
@@ -90,5 +90,7 @@ async def _waiting(app: App, attempted: Attempted) -> ApprovalRow | None:
 
 
 def _question(row: ApprovalRow) -> str:
-    arguments = json.dumps(json.loads(row.args), indent=2, ensure_ascii=False)
-    return f"Let {row.tool} happen, once, with exactly these arguments?\n{arguments}\n(approval {row.id})"
+    """Return the question, with the arguments from the record as `milepost approvals` shows them: nothing is hidden."""
+    arguments = "\n".join(f"  {line}" for line in rendered(row.args)) or "  (none)"
+    notes = "".join(f"\nCareful: {note}" for note in look_alikes(row.args))
+    return f"Let {row.tool} happen, once, with exactly these arguments?\n{arguments}{notes}\n(approval {row.id})"
