@@ -81,7 +81,8 @@ async def test_a_gateway_that_is_told_to_end_answers_what_is_under_way_first(tow
     gateway, address = town.open_gateway("ended")
     town.misbehave("hold", order)
 
-    async with leaving(address) as client:
+    async with host(address) as client:
+        await client.list_tools()  # else the client asks for it once it has the answer
         calling = asyncio.ensure_future(client.call_tool("bank_mail", {"to": order}))
         await soon(lambda: town.ledger("mail", order))
         gateway.terminate()

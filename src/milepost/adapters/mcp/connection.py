@@ -81,6 +81,7 @@ class Connection:
     async def _own(self, opened: asyncio.Future[Client], leave: asyncio.Event) -> None:
         try:
             async with self._connect() as client:
+                await client.list_tools()  # which the client would else ask for after its first call, as part of it
                 if not opened.done():
                     opened.set_result(client)
                 await leave.wait()

@@ -145,7 +145,7 @@ async def over_http(gateway: Gateway, host: str, port: int, listening: Callable[
     server = _Listening(config, listening)
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, server.handle_exit, one, None)
+        loop.add_signal_handler(one, server.leave)
     async with gateway.opened():
         await server.serve()
 
@@ -162,6 +162,10 @@ class _Listening(uvicorn.Server):
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             self._told(f"http://{self.config.host}:{port}{PATH}")
+
+    def leave(self) -> None:
+        """Answer what is under way, and end; `handle_exit` would tell streams of answers to end at once."""
+        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
