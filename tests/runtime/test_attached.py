@@ -286,3 +286,44 @@ async def test_to_look_at_a_call_begins_nothing_and_tells_what_an_attempt_would(
         await app.approve(approvals[0].id, by="ann")
         assert await run.look("call_publish", tools["publish"], "hi") is None
     assert outside.sent == ["charge x", "mail lost", "mail nobody"]
+
+
+async def test_a_host_can_ask_how_far_a_call_came_by_its_id_or_by_what_it_asks_for(
+    stage: Stage, outside: Outside
+) -> None:
+    """Also of what a checkpoint covers. What failed stands in nobody's way; what is open comes before what is done."""
+    tools = tools_of(outside)
+    app = mp.App(stage.url, tools=list(tools.values()))
+    async with app.attach(key="thread-7") as run:
+        assert run.recorded("call_1") is None
+        assert run.earlier(tools["ping"], "x") is None
+        await run.attempt("call_1", tools["ping"], "x")
+        await run.attempt("call_2", tools["ping"], "x")
+        await run.attempt("call_3", tools["look"], "x")
+        await run.attempt("call_4", tools["mail"], "nobody")
+        for checkpoint in (False, True):
+            if checkpoint:
+                await run.checkpoint()
+            known = [run.recorded(f"call_{n}") for n in range(1, 6)]
+            assert known == ["confirmed", "confirmed", "confirmed", "failed", None]
+            assert run.earlier(tools["ping"], "x") == ("call_2", "confirmed")
+            assert run.earlier(tools["mail"], "nobody") is None
+        await run.attempt("call_5", tools["mail"], "lost")
+        await run.attempt("call_6", tools["mail"], "ann")
+        assert (run.recorded("call_5"), run.earlier(tools["mail"], "lost")) == ("open", ("call_5", "open"))
+        await run.attempt("call_7", tools["publish"], "news")
+        assert run.earlier(tools["publish"], "news") == ("call_7", "open")
+
+
+async def test_a_host_waits_for_a_worker_that_takes_the_run_to_hear_of_something(
+    stage: Stage, outside: Outside
+) -> None:
+    """The app's own worker is woken by a person's answer, and may be quicker than the host that asks for it."""
+    tools = tools_of(outside)
+    async with mp.App(stage.url, tools=list(tools.values())) as app:
+        for n in range(5):
+            async with app.attach(key=f"thread-{n}") as run:
+                await run.attempt("call_1", tools["publish"], f"news {n}")
+            await app.deny((await app.inspect.approvals("asked"))[0].id, by="ann", why="no")
+            async with app.attach(key=f"thread-{n}") as run:
+                assert await run.attempt("call_1", tools["publish"], f"news {n}") == mp.Failed("denied by ann: no")

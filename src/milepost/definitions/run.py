@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 from milepost.core.duration import Duration
@@ -22,6 +22,10 @@ T3 = TypeVar("T3")
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - "input", as in the documentation
 R_co = TypeVar("R_co", covariant=True)
+
+
+# How far a call of an attached run came: `failed` is for good, `open` is all that may still change.
+Recorded: TypeAlias = Literal["confirmed", "failed", "open"]
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,17 @@ class AttachedRun(Run):
         """Return what `attempt` would return without beginning anything, None where it would begin an attempt now.
 
         Where a person has to approve the call first, that person is asked by this.
+        """
+
+    @abstractmethod
+    def recorded(self, id: str) -> Recorded | None:
+        """Tell how far the call under this id came; None for an id that was not used."""
+
+    @abstractmethod
+    def earlier(self, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> tuple[str, Recorded] | None:
+        """Return the id of an effect of this tool with equal arguments that has not failed, and how far it came.
+
+        Of several it is one that is open, else the latest. None where there is none. Raises InvalidArguments.
         """
 
     @abstractmethod

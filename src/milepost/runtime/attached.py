@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -26,7 +27,7 @@ import msgspec
 from milepost.core import entries as e
 from milepost.core.steps import Effect, Read
 from milepost.definitions.call import Confirmed, Failed, Outcome, Step
-from milepost.definitions.run import AttachedRun
+from milepost.definitions.run import AttachedRun, Recorded
 from milepost.definitions.values import Codec
 from milepost.errors import (
     Diverged,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from milepost.definitions.tools import Tool
     from milepost.runtime.engine import Engine
     from milepost.runtime.session import Session
-    from milepost.stores.api import RunRow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -246,6 +246,24 @@ class HostRun(SegmentRun, AttachedRun):
                 return f"@{id_}"
         return None
 
+    def recorded(self, id: str) -> Recorded | None:
+        """Tell how far the call under this id came; None for an id that was not used."""
+        step = self._session.state.steps.get(f"@{id}")
+        if step is not None:
+            return _how_far(step)
+        kept = self._calls.get(id)
+        return None if kept is None else kept[3]
+
+    def earlier(self, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> tuple[str, Recorded] | None:
+        """Return the id of an effect of this tool with equal arguments that has not failed, and how far it came."""
+        same = (tool.name, tool.arguments.bind(args, kwargs).digest)
+        found: dict[str, Recorded] = {one[0]: one[3] for one in self._calls.values() if (one[1], one[2]) == same}
+        for record in self._session.state.effects():
+            if (record.tool, record.digest) == same:
+                found[record.step.removeprefix("@")] = _how_far(record)
+        standing = [(id_, far) for id_, far in found.items() if far != "failed"]
+        return max(reversed(standing), key=lambda one: one[1] == "open", default=None)
+
     async def checkpoint(self, state: object = None) -> None:
         """Write a checkpoint with the host's own state. Raises InvalidValue for a state that cannot be read back."""
         self._user_state = _anything.read(_anything.write(state))
@@ -302,6 +320,13 @@ def _over(effect: Effect) -> bool:
     return effect.outcome == "confirmed" or (effect.outcome == "failed" and effect.final)
 
 
+def _how_far(step: Any) -> Recorded:
+    """Say how far a recorded call came."""
+    if type(step) is Read:
+        return "confirmed" if step.status == "returned" else "failed" if step.status == "failed" else "open"
+    return step.outcome if _over(step) else "open"
+
+
 class _Call(Step[Any]):
     """An awaitable call of an attached run."""
 
@@ -327,12 +352,7 @@ async def attach(engine: Engine, key: str, authority: Granted, budget: Amounts) 
         engine, None, b"null", run_id=uuid.uuid4().hex[:20], key=key, authority=authority, budget=budget
     )
     created = await engine.writer.durable(Create(new))
-    row = await _unheld(engine, created.id)
-    try:
-        session = await driver.claim(engine, created.id, row.owner)
-    except EpochLost as error:
-        row = await engine.store.run(created.id)
-        raise RunHeld(created.id, row.owner or "another process") from error
+    session = await _claimed(engine, created.id)
     run = HostRun(session)
     state = session.state
     data, session.known_chunks = await starting.state_bytes(engine, created.id, state.state, state.state_root)
@@ -350,12 +370,12 @@ async def detach(engine: Engine, run: HostRun) -> None:
     await boundaries.release(session, due)
 
 
-async def _unheld(engine: Engine, run_id: str) -> RunRow:
-    """Return a run's row once nobody holds it. A worker that settles it lets go soon; a host does not."""
-    row = await engine.store.run(run_id)
+async def _claimed(engine: Engine, run_id: str) -> Session:
+    """Claim a run once nobody holds it. A worker that settles it lets go soon; a host does not. Raises RunHeld."""
     for _ in range(TRIES):
-        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
-            return row
-        await asyncio.sleep(LOOK_S)
         row = await engine.store.run(run_id)
-    raise RunHeld(run_id, row.owner or "")
+        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
+            with suppress(EpochLost):  # a worker was quicker, perhaps our own
+                return await driver.claim(engine, run_id, row.owner)
+        await asyncio.sleep(LOOK_S)
+    raise RunHeld(run_id, (await engine.store.run(run_id)).owner or "another process")

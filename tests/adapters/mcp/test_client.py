@@ -1,0 +1,252 @@
+"""Tools of an MCP server as tools of a run: in a segment, on an attached run, and over a kill."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+
+import milepost as mp
+from milepost.adapters.mcp import Server
+from milepost.adapters.mcp.server import tightened
+from tests.adapters.mcp.town import BANK, Town
+from tests.polling import eventually
+
+
+class Outside:
+    """A server inside this process, and what reached it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.fails: BaseException | None = None
+        self.release = asyncio.Event()
+        self.release.set()
+        server = MCPServer("outside")
+
+        @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+        async def look(what: str, context: Context[Any]) -> str:
+            return await self.act(what, context)
+
+        @server.tool()
+        async def act(what: str, context: Context[Any], much: int = 1) -> str:
+            return await self.act(what, context)
+
+        @server.tool(annotations=ToolAnnotations(read_only_hint=False))
+        async def peek(what: str, context: Context[Any]) -> str:
+            return await self.act(what, context)
+
+        self.server = server
+
+    async def act(self, what: str, context: Context[Any]) -> str:
+        self.seen.append((what, dict(context.request_context.meta or {})))
+        await self.release.wait()
+        if self.fails is not None:
+            raise self.fails
+        return f"did {what}"
+
+    def connect(self) -> Client:
+        return Client(self.server)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+def text(result: CallToolResult) -> str:
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+async def test_a_call_of_a_segment_is_a_step_with_our_key_in_meta(store: str) -> None:
+    """Requirement 59. The result that comes back is the client's own, from the record as well."""
+    outside = Outside()
+    bank = Server("bank", outside.connect, act={"effect": "keyed", "key_ttl": "1h"}, look={"effect": "read"})
+    tools = list((await bank.tools()).values())
+
+    @mp.workflow(version="1", tools=tools)
+    async def work(run: mp.Run, _: None) -> list[str]:
+        both = await run.gather(bank.call_tool("act", {"what": "a"}), bank.call_tool("look", {"what": "b"}))
+        return [text(one) for one in both]
+
+    async with mp.App(store, workflows=[work]) as app:
+        started = await app.start(work)
+        result = await started.result()
+        effects = await app.inspect.effects(started.id)
+    await bank.close()
+
+    assert result == ["did a", "did b"]
+    assert [(one.tool, one.outcome, one.args) for one in effects] == [("bank_act", "confirmed", {"what": "a"})]
+    assert {what: meta.get("milepost/key") for what, meta in outside.seen}["a"] == effects[0].key
+
+
+async def test_a_host_of_an_attached_run_repeats_a_call_and_gets_what_is_recorded(store: str) -> None:
+    outside = Outside()
+    bank = Server("bank", outside.connect, act={})
+    tools = list((await bank.tools()).values())
+
+    for _ in range(2):
+        async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+            outcome = await bank.attempt(run, "call_1", "act", {"what": "a"})
+            assert isinstance(outcome, mp.Confirmed)
+            assert text(outcome.value) == "did a"
+    await bank.close()
+
+    assert [what for what, _ in outside.seen] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "fails", "outcome"),
+    [
+        ({}, ToolError("no money"), "unknown"),
+        ({"errors": "rejected"}, ToolError("no money"), "Failed"),
+        ({"errors": "rejected"}, MCPError(-32602, "halfway"), "unknown"),
+        ({"effect": "read", "retry": mp.Retry(attempts=1)}, ToolError("no money"), "Failed"),
+    ],
+)
+async def test_what_an_answer_proves_is_decided_by_what_is_declared(
+    declared: dict[str, Any], fails: BaseException, outcome: str, store: str
+) -> None:
+    """Requirement 11. An error from a server is no proof that nothing was done."""
+    outside = Outside()
+    outside.fails = fails
+    bank = Server("bank", outside.connect, act=declared)
+    tools = list((await bank.tools()).values())
+
+    async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+        came = await bank.attempt(run, "call_1", "act", {"what": "a"})
+    await bank.close()
+
+    assert (came.reason if isinstance(came, mp.Waiting) else type(came).__name__) == outcome
+
+
+async def test_a_call_that_outlasts_its_timeout_is_unknown(store: str) -> None:
+    """Requirement 11. The server still works on it."""
+    outside = Outside()
+    outside.release.clear()
+    bank = Server("bank", outside.connect, act={"timeout": "200ms"})
+    tools = list((await bank.tools()).values())
+
+    async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+        came = await bank.attempt(run, "call_1", "act", {"what": "a"})
+    outside.release.set()
+    await bank.close()
+
+    assert isinstance(came, mp.Waiting)
+    assert came.reason == "unknown"
+    assert [what for what, _ in outside.seen] == ["a"]
+
+
+async def test_a_server_that_cannot_be_reached_was_sent_nothing(store: str) -> None:
+    """That is certain, so even an irreversible call has failed, and may be made again."""
+    outside = Outside()
+    there = Server("bank", outside.connect, act={"retry": mp.Retry(attempts=1)})
+    listed = await there.listed()
+    away = Server("bank", lambda: Client("http://127.0.0.1:9/mcp"), act={"retry": mp.Retry(attempts=1)})
+    tools = list(away.declare(listed).values())
+
+    async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+        came = await away.attempt(run, "call_1", "act", {"what": "a"})
+    await away.close()
+    await there.close()
+
+    assert isinstance(came, mp.Failed)
+    assert "nothing was sent" in came.why
+
+
+async def test_a_batch_with_one_call_that_waits_lets_its_siblings_finish(store: str) -> None:
+    """The second of three needs a person: it parks, and the others are done and recorded."""
+    outside = Outside()
+    bank = Server("bank", outside.connect, act={"approval": lambda what, **_: what == "b"})
+    tools = list((await bank.tools()).values())
+
+    async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+        came = await asyncio.gather(*(bank.attempt(run, f"call_{what}", "act", {"what": what}) for what in "abc"))
+    await bank.close()
+
+    assert [type(one).__name__ for one in came] == ["Confirmed", "Waiting", "Confirmed"]
+    assert sorted(what for what, _ in outside.seen) == ["a", "c"]
+
+
+def test_a_process_killed_in_its_second_call_of_two_repeats_neither(town: Town, tmp_path: Path) -> None:
+    """Requirement 7. Requirement 51. Requirement 53. The first is from the record, the second a person's to decide."""
+    command = [sys.executable, str(Path(__file__).with_name("batch.py")), str(town.folder), str(BANK)]
+    command.append(f"sqlite:///{tmp_path}/store.db")
+    town.misbehave("hold", "batch.2")
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        eventually(lambda: town.ledger("charge", "batch.1") and town.ledger("mail", "batch.2"), saying="both arrived")
+    finally:
+        first.kill()
+        told, _ = first.communicate()
+    town.behave("hold", "batch.2")
+
+    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    assert (first.returncode, told) == (-9, "")
+    assert again.stdout.split() == ["Confirmed", "unknown"]
+    assert len(town.ledger("charge", "batch.1")) == 1
+    assert len(town.ledger("mail", "batch.2")) == 1
+
+
+async def test_arguments_that_do_not_fit_the_schema_are_refused_before_anything_is_sent(store: str) -> None:
+    outside = Outside()
+    bank = Server("bank", outside.connect, act={})
+    tools = list((await bank.tools()).values())
+
+    async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+        with pytest.raises(mp.InvalidArguments, match="much: 'two' is not of type 'integer'"):
+            await bank.attempt(run, "call_1", "act", {"what": "a", "much": "two"})
+    with pytest.raises(mp.InvalidDeclaration, match="no declared tool look"):
+        await bank.call_tool("look", {"what": "a"})
+    await bank.close()
+
+    assert outside.seen == []
+
+
+async def test_a_misspelt_tool_and_a_key_that_has_no_argument_are_refused_when_they_are_declared() -> None:
+    outside = Outside()
+    for declared, why in (({"actt": {}}, "has no tool actt"), ({"act": {"key_argument": "key"}}, "no argument 'key'")):
+        bank = Server("bank", outside.connect, **declared)
+        with pytest.raises(mp.InvalidDeclaration, match=why):
+            await bank.tools()
+        await bank.close()
+
+
+@pytest.mark.parametrize(
+    ("declared", "hints", "holds"),
+    [
+        (None, None, "irreversible"),
+        (None, ToolAnnotations(read_only_hint=True, idempotent_hint=True), "irreversible"),
+        ("read", None, "read"),
+        ("read", ToolAnnotations(read_only_hint=True), "read"),
+        ("read", ToolAnnotations(read_only_hint=False), "irreversible"),
+        ("absolute", ToolAnnotations(idempotent_hint=True), "absolute"),
+        ("absolute", ToolAnnotations(idempotent_hint=False), "irreversible"),
+        ("irreversible", ToolAnnotations(read_only_hint=True, idempotent_hint=True), "irreversible"),
+        ("keyed", ToolAnnotations(idempotent_hint=False), "keyed"),
+    ],
+)
+def test_what_a_server_says_of_a_tool_may_only_tighten_what_is_declared(
+    declared: Any, hints: ToolAnnotations | None, holds: str
+) -> None:
+    effect, why = tightened(declared, hints)
+
+    assert effect == holds
+    assert bool(why) == (declared is not None and declared != holds)
+
+
+async def test_a_contradicted_declaration_is_tightened_and_said(store: str) -> None:
+    bank = Server("bank", Outside().connect, peek={"effect": "read"}, look={"effect": "read"})
+
+    tools = await bank.tools()
+    await bank.close()
+
+    assert (tools["peek"].effect, tools["look"].effect) == ("irreversible", "read")
+    assert bank.tightened == {"peek": "it is declared a read, and its server says that it is not read-only"}

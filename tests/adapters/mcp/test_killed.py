@@ -1,0 +1,94 @@
+"""The gateway is killed for real between a request and its answer, and started again on the same store."""
+
+import asyncio
+import subprocess
+
+from mcp_types import CallToolResult
+
+from tests.adapters.mcp.town import Town, host, leaving, meta, said, soon
+
+
+async def killed_in(town: Town, name: str, over: str, tool: str, **arguments: object) -> str:
+    """Kill a gateway while the bank holds the answer back; return the address of the one that follows it."""
+    gateway, address = town.open_gateway(name)
+    town.misbehave("hold", over)
+    kind = "mail" if "mail" in tool else "charge"
+    async with leaving(address) as client:
+        calling = asyncio.ensure_future(client.call_tool(tool, dict(arguments)))
+        await soon(lambda: town.ledger(kind, over))
+        assert not calling.done()
+        _kill(gateway)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+    town.behave("hold", over)
+    return town.open_gateway(name)[1]
+
+
+def _kill(gateway: "subprocess.Popen[str]") -> None:
+    gateway.kill()
+    assert gateway.wait() == -9
+
+
+async def settled(address: str, tool: str, **arguments: object) -> CallToolResult:
+    """Repeat a call, as a host does that came back, until it waits no more."""
+    async with host(address) as client:
+        while True:
+            answer = await client.call_tool(tool, dict(arguments))
+            if meta(answer, "outcome") != "waiting":
+                return answer
+            await asyncio.sleep(0.05)
+
+
+async def test_a_queryable_call_is_looked_up_at_its_server_and_not_sent_again(town: Town, order: str) -> None:
+    """Requirement 11. Requirement 46. Requirement 51. The bank is asked what came of the charge."""
+    address = await killed_in(town, "queryable", order, "bank_charge", order=order, cents=5)
+
+    answer = await settled(address, "bank_charge", order=order, cents=5)
+
+    assert answer.structured_content == {"found": True, "cents": 5}
+    assert len(town.ledger("charge", order)) == 1
+    assert town.ledger("asked", order) != []
+
+
+async def test_an_irreversible_call_is_held_for_a_person_and_the_host_is_told_not_to_try_again(
+    town: Town, order: str
+) -> None:
+    """Requirement 11. Requirement 18. Until a person looked, and typed what came of it."""
+    address = await killed_in(town, "irreversible", order, "bank_mail", to=order)
+
+    async with host(address) as client:
+        unknown, again = [await client.call_tool("bank_mail", {"to": order}) for _ in range(2)]
+        other = await client.call_tool("bank_mail", {"to": f"{order}.2"})
+        typed = town.milepost(
+            "resolve", meta(unknown, "run"), f"@{meta(unknown, 'call')}", "--happened", '{"content": []}',
+            "--why", "saw it", "--store", town.store("irreversible"),
+        )  # fmt: skip
+        known = await client.call_tool("bank_mail", {"to": order})
+
+    assert (meta(unknown, "outcome"), meta(unknown, "reason"), unknown.is_error) == ("waiting", "unknown", False)
+    assert meta(again, "outcome") == "waiting"
+    assert "not known yet" in said(unknown)
+    assert "Do not make this call again" in said(unknown)
+    assert f"milepost resolve {meta(unknown, 'run')}" in said(unknown)
+    assert typed.returncode == 0, typed.stderr
+    assert meta(known, "outcome") == "confirmed"
+    assert not other.is_error
+    assert len(town.ledger("mail", order)) == 1
+
+
+async def test_a_gateway_that_is_told_to_end_answers_what_is_under_way_first(town: Town, order: str) -> None:
+    """Requirement 18. A rollout leaves nothing unknown behind."""
+    gateway, address = town.open_gateway("ended")
+    town.misbehave("hold", order)
+
+    async with host(address) as client:
+        await client.list_tools()  # else the client asks for it once it has the answer
+        calling = asyncio.ensure_future(client.call_tool("bank_mail", {"to": order}))
+        await soon(lambda: town.ledger("mail", order))
+        gateway.terminate()
+        town.behave("hold", order)
+        answer = await calling
+        assert await soon(lambda: gateway.poll() is not None)
+
+    assert meta(answer, "outcome") == "confirmed"
+    assert gateway.returncode == 0
