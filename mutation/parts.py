@@ -1,6 +1,6 @@
 """What is mutated, and which tests are asked.
 
-mutmut finds out by itself which of a part's tests reach a function, and runs only those; all of them run in the process
+Which of a part's tests run the lines of a mutant is measured, and only those are asked; all of them run in the process
 that holds the mutant. A test that starts another process would meet the package as it is, and is of no use here.
 """
 
@@ -19,7 +19,13 @@ ABOUT_SENDING = (
     "secrets_before_bytes", "sending_again", "signed_approvals", "stopping", "switches", "taken_identities",
     "transactional_tools", "unkind_code", "waiting_for_money", "what_a_start_says", "what_exceptions_mean",
 )  # fmt: skip
-IN_THIS_PROCESS = ("tests/runtime", "--ignore=tests/runtime/test_workers.py")
+IN_THIS_PROCESS = (  # and without the extras of the package
+    "tests/runtime",
+    "--ignore=tests/runtime/test_workers.py",
+    "--ignore=tests/runtime/test_scheduling.py",
+    "--deselect=tests/runtime/test_driving.py::test_the_run_of_a_schedules_tick_is_told_of_like_others",
+    "--deselect=tests/runtime/test_migrations.py::test_the_example_of_a_data_migration_runs_as_it_stands",
+)
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "src/milepost"
 
