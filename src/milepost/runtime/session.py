@@ -134,14 +134,13 @@ class Session:
         What is put in a row becomes one append, as long as the writer has not taken it. `saw` is what an attempt saw:
         if the append is refused because the run was lost meanwhile, it goes to the inbox.
         """
-        append = self._append(entries, beside)
         writer = self.engine.writer
+        joins = self._open if self._turn == writer.turn and beside.keys() <= MERGEABLE else None
+        append = self._append(entries, beside)
         if saw is not None:
-            self._saw = [one for one in self._saw if one[0] >= writer.turn - 1]  # what was taken before is durable
-            self._saw.append((writer.turn, self.state.visit, saw))
-        open_ = self._open
-        if open_ is not None and self._turn == writer.turn and beside.keys() <= MERGEABLE:
-            merge(open_, append)
+            self._saw = [*self._unsure(), (writer.turn, self.state.visit, saw)]
+        if joins is not None:
+            merge(joins, append)
             writer.more(len(append.entries))
             return
         writer.put(append, self._refused)
@@ -246,11 +245,14 @@ class Session:
         if self.dropped is None:
             self.dropped = error
             if isinstance(error, EpochLost):
-                for turn, visit, saw in self._saw:
-                    if turn >= self.engine.writer.turn - 1:
-                        self.evidence(*saw, visit=visit)
+                for _, visit, saw in self._unsure():
+                    self.evidence(*saw, visit=visit)
             self.engine.dropped(self, error)
             self.unload()
+
+    def _unsure(self) -> list[tuple[int, int, Saw]]:
+        """Return what attempts saw whose append may still be refused: what was taken before the last batch is durable."""
+        return [one for one in self._saw if one[0] >= self.engine.writer.turn - 1]
 
     def stop(self, error: Exception) -> None:
         """Remember what stops the whole segment, whatever its branches do with exceptions, and unload it."""
