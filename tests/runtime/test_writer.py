@@ -48,7 +48,7 @@ class Answering(Disk):
         self.answers = answers
 
     def _write(self, operations: Sequence[Operation]) -> list[Any]:
-        return [*self.answers]
+        return [*self.answers][: len(operations)]
 
 
 class Refusals(list[Exception]):
