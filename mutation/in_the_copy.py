@@ -135,18 +135,18 @@ def _mutants(
 def chosen(reaching: Sequence[str], seconds: dict[str, float], killers: Sequence[str], patience: int = 1) -> list[str]:
     """Return the tests of a mutant in their order.
 
-    Those that killed one of its kind come first, then the quickest of each file, the second of each, and so on: what
-    stands in one file is about one thing, so the others tell more.
+    Those that killed one of its kind come first. Of the others the quick ones do, but each the later the more there are
+    before it in its file: what stands in one file is about one thing, so the others tell more.
     """
-    order = {name: place for place, name in enumerate(killers)}
-    turns: Counter[str] = Counter()
-    place_in_file = {}
+    kills = {name: place for place, name in enumerate(killers)}
+    before: Counter[str] = Counter()
+    weight = {}
     for name in sorted(reaching, key=seconds.__getitem__):
-        place_in_file[name] = turns[_file(name)]
-        turns[_file(name)] += 1
+        before[_file(name)] += 1
+        weight[name] = seconds[name] * before[_file(name)]
     result: list[str] = []
     took = 0.0
-    for name in sorted(reaching, key=lambda name: (order.get(name, len(order)), place_in_file[name], seconds[name])):
+    for name in sorted(reaching, key=lambda name: (kills.get(name, len(kills)), weight[name])):
         took += seconds[name]
         if result and took > patience * SECONDS_OF_TESTS:
             break

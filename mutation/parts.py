@@ -17,7 +17,8 @@ ABOUT_SENDING = (
     "payloads", "policy", "policy_held_back", "pools", "rechecked_at_resume", "reconciling",
     "refused_after_an_absence", "refused_starts", "resends_under_a_hold", "resolving", "restored_authority",
     "secrets_before_bytes", "sending_again", "signed_approvals", "stopping", "switches", "taken_identities",
-    "transactional_tools", "unkind_code", "waiting_for_money", "what_a_call_rests_on", "what_a_start_says", "what_exceptions_mean",
+    "transactional_tools", "unkind_code", "waiting_for_money",
+    "what_a_call_rests_on", "what_a_start_says", "what_exceptions_mean",
 )  # fmt: skip
 IN_THIS_PROCESS = (  # and without the extras of the package
     "tests/runtime",

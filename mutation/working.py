@@ -1,7 +1,7 @@
 """The mutants of one part, made and tried in a copy of the repository: nothing of it is left beside the sources.
 
 The copy stands in `build/mutants/`. mutmut writes all mutants of a function beside it and chooses one when the function
-is called; each is tried in a process of its own, forked from one that has imported everything (mutation/in_the_copy.py).
+is called; each is tried in a process of its own, forked from one that has imported everything (see in_the_copy.py).
 What the tests write goes to memory where there is such a place, because what is asked here is logic and not the disk.
 """
 
