@@ -1,5 +1,6 @@
 """What one held run writes: its appends, what its attempts saw when it is lost, identities, and large values."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,17 +10,18 @@ from milepost.core import entries as e
 from milepost.core import messages
 from milepost.core.decide import World
 from milepost.core.history import undoing
+from milepost.core.limit_entries import Overspent
 from milepost.core.queues import Place
 from milepost.errors import Damaged, EpochLost
 from milepost.runtime.session import BY_REFERENCE_BYTES, MERGEABLE, Session
-from milepost.stores.api import OnceSettled
+from milepost.stores.api import EffectRow, OnceSettled
 from tests.core import samples as s
 from tests.runtime.sessions import NOW, OTHER, STEP, engine_of, held
 
 
-def written(session: Session, *entries: e.Entry) -> None:
+def written(session: Session, *entries: e.Entry, **beside: Any) -> None:
     """Queue an append without waiting for it: nothing commits here."""
-    assert session.queue(*entries) is not None
+    assert session.queue(*entries, **beside) is not None
 
 
 # ---------------------------------------------------------------- what it looks at
@@ -74,6 +76,28 @@ def test_an_append_is_of_the_moment_of_its_first_entry_or_of_now() -> None:
     written(session)
 
     assert [append.at for append in engine_of(session).appends] == [7, NOW]
+
+
+def test_what_a_transaction_settles_shows_no_row_of_its_start() -> None:
+    session = held()
+
+    written(session, s.started())
+    written(session, s.started(step=OTHER), work=lambda _: [])
+
+    first, second = engine_of(session).appends
+    assert [(row.step, row.outcome) for row in first.effects] == [(STEP, "started")]
+    assert [*second.effects] == [EffectRow(OTHER, None)]
+
+
+def test_what_was_overspent_is_written_with_the_alarm_and_not_again() -> None:
+    session = held(s.started())
+    amounts = s.usd(3)
+    alarm = Overspent(at=NOW, step=STEP, path=s.PATH, attempt=1, reserved={}, spent=amounts, over=amounts)
+
+    written(session, alarm)
+    written(session, s.confirmed())
+
+    assert [append.overspent for append in engine_of(session).appends] == [amounts, {}]
 
 
 def test_nothing_is_written_by_a_session_that_was_dropped() -> None:
@@ -184,12 +208,28 @@ def test_what_failed_and_was_contradicted_keeps_its_identity_when_its_run_ends()
     assert [*engine_of(session).appends[0].once_settled] == []
 
 
-def test_what_was_undone_sets_its_own_identity_free_and_no_other_one() -> None:
+def going_back() -> Session:
     undo = [
         e.Undo(visit=0, step=step, path=s.PATH, tool="charge", with_="refund", result=s.NULL, once=once)
         for step, once in ((STEP, "i-1"), (OTHER, "i-2"), (":2", None))
     ]
-    session = held(e.RewindAsked(at=NOW, to=0, by="ann", boundary=s.boundary(), undo=tuple(undo)))
+    return held(e.RewindAsked(at=NOW, to=0, by="ann", boundary=s.boundary(), undo=tuple(undo)))
+
+
+@pytest.mark.parametrize(("ended", "settled"), [(s.confirmed, [FREED]), (s.failed, []), (s.lost, [])])
+def test_an_identity_is_set_free_with_the_confirmation_of_what_undoes_it(
+    ended: Callable[..., e.Entry], settled: list[OnceSettled]
+) -> None:
+    session = going_back()
+    written(session, s.started(step=undoing(0, STEP)))
+
+    written(session, ended(step=undoing(0, STEP)))
+
+    assert [*engine_of(session).appends[-1].once_settled] == settled
+
+
+def test_what_was_undone_sets_its_own_identity_free_and_no_other_one() -> None:
+    session = going_back()
 
     assert session.undone(undoing(0, STEP)) == [FREED]
     assert session.undone(undoing(0, ":2")) == session.undone(undoing(1, STEP)) == session.undone(STEP) == []

@@ -10,10 +10,10 @@ import milepost as mp
 from milepost.core import entries as e
 from milepost.core.duration import from_ms
 from milepost.errors import EpochLost, Waiting
-from milepost.runtime.session import Session, Unloading
+from milepost.runtime.session import TURNS, Session, Unloading
 from milepost.stores.waits import Awaited
 from tests.core import samples as s
-from tests.runtime.sessions import NOW, OTHER, STEP, asked, engine_of, held
+from tests.runtime.sessions import NOW, OTHER, STEP, asked, charge, engine_of, held
 
 # ---------------------------------------------------------------- when it moves
 
@@ -93,6 +93,20 @@ def test_what_may_be_settled_now_is_due_now_unless_it_is_looked_at_later() -> No
     session.polls[STEP] = NOW + 9
 
     assert session.moves() == NOW + 9
+
+
+def test_what_the_policy_held_back_moves_when_it_cannot_be_sent_again_any_more() -> None:
+    @mp.tool(name="charge", effect="keyed", key_ttl="6s", version="1")
+    async def short() -> str:
+        return "ok"
+
+    for tool, moves in ((charge, None), (short, NOW)):
+        session = held(*RESENDABLE, tool=tool)
+        engine: Any = session.engine
+        engine.policy = type("Policy", (), {"turns": 1})
+        session.held[STEP] = (1, Waiting("authority", None, "change the policy"))
+        due = session.moves()
+        assert (due is None or due > NOW) if moves is None else due == moves
 
 
 def test_what_is_in_doubt_and_may_show_later_moves_then() -> None:
@@ -254,7 +268,7 @@ async def test_a_branch_that_begins_to_move_while_it_is_looked_keeps_its_segment
 
     session.busy = 1
     session.enter_idle()
-    await turns(3)
+    await turns(TURNS - 2)
     session.leave_idle()
     await turns()
     assert not task.done()
@@ -302,16 +316,33 @@ async def test_what_was_recorded_since_they_last_looked_lets_all_look_again_firs
     assert task.cancelled()
 
 
-async def test_steps_of_the_record_that_nobody_claims_are_told_of_where_a_branch_waits_at_the_barrier() -> None:
+@pytest.mark.parametrize(("barriered", "unclaimed"), [(1, {":9"}), (1, set()), (0, {":9"})])
+async def test_steps_of_the_record_that_nobody_claims_are_told_of_where_a_branch_waits_at_the_barrier(
+    barriered: int, unclaimed: set[str]
+) -> None:
     session = held()
     task = await in_a_segment(session, "a")
-    session.barriered, session.unclaimed = 1, {":9"}
+    session.barriered, session.unclaimed = barriered, unclaimed
 
     session.check_soon()
     await turns()
 
-    assert (engine_of(session).diverged, task.done()) == (1, False)
+    told = bool(barriered and unclaimed)
+    assert (engine_of(session).diverged, task.done()) == (int(told), not told)
     task.cancel()
+
+
+async def test_a_look_at_a_session_without_a_segment_is_not_the_last() -> None:
+    session = held()
+    session.waits["a"] = Waiting("signal")
+    session.check_soon()
+    await turns()
+
+    task = await in_a_segment(session, "a")
+    session.check_soon()
+    await turns()
+
+    assert task.cancelled()
 
 
 @pytest.mark.parametrize(("due", "lingers"), [(NOW + 1_000, True), (NOW, True), (NOW + 1_001, False), (None, False)])
@@ -345,6 +376,8 @@ async def test_who_lingers_looks_again_when_its_time_has_come() -> None:
     session.check_soon()
     await turns()
 
+    assert session._timer is not None
+    assert session._timer.when() - asyncio.get_running_loop().time() < 0.01
     await asyncio.wait_for(session.nap(), 5)
 
     assert (session._timer, engine_of(session).settled, task.done()) == (None, 1, False)
@@ -359,18 +392,31 @@ async def test_no_call_waits_in_a_session_that_unloads() -> None:
         await asyncio.wait_for(session.nap(), 5)
 
 
+@pytest.mark.parametrize(("attached", "raised"), [(True, EpochLost), (False, Unloading)])
 @pytest.mark.parametrize("told", ["dropped", "fatal"])
-async def test_the_host_of_an_attached_run_is_told_why_it_cannot_go_on(told: str) -> None:
-    session = held(attached=True)
-    error = EpochLost(s.RUN, 1)
+async def test_the_host_of_an_attached_run_is_told_why_it_cannot_go_on(
+    told: str, raised: type[BaseException], *, attached: bool
+) -> None:
+    session = held(attached=attached)
     waiter = asyncio.create_task(session.nap())
     await turns()
 
-    (session.drop if told == "dropped" else session.stop)(error)
+    (session.drop if told == "dropped" else session.stop)(EpochLost(s.RUN, 1))
+    session.changed()
 
-    with pytest.raises(EpochLost) as raised:
+    with pytest.raises(raised):
         await asyncio.wait_for(waiter, 5)
-    assert raised.value is error
+
+
+async def test_a_call_that_was_cancelled_leaves_nothing_to_wake() -> None:
+    session = held()
+    waiter = asyncio.create_task(session.nap())
+    await turns()
+
+    waiter.cancel()
+    await asyncio.wait([waiter])
+
+    assert (session._parked, session._waking) == (set(), set())
 
 
 async def test_what_changes_after_it_was_looked_what_a_run_rests_on_has_overtaken_it() -> None:
