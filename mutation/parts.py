@@ -18,7 +18,7 @@ ABOUT_SENDING = (
     "refused_after_an_absence", "refused_starts", "resends_under_a_hold", "resolving", "restored_authority",
     "secrets_before_bytes", "sending_again", "signed_approvals", "stopping", "switches", "taken_identities",
     "transactional_tools", "unkind_code", "waiting_for_money",
-    "what_a_call_rests_on", "what_a_start_says", "what_exceptions_mean",
+    "what_a_call_rests_on", "what_a_start_says", "what_an_attempt_records", "what_exceptions_mean",
 )  # fmt: skip
 ABOUT_HOLDING = (
     "answers_of_a_lost_run", "attached", "coming_to_rest", "falling_due", "fan_out", "late_returns", "once",

@@ -276,6 +276,15 @@ async def test_an_answer_that_is_a_refusal_is_raised() -> None:
     await writer.close()
 
 
+async def test_a_store_that_leaves_an_answer_out_is_found_out() -> None:
+    writer = writing(Answering())
+
+    with pytest.raises(ValueError, match="zip"):
+        await writer.durable(append(b"1"), alone=True)
+
+    await writer.close()
+
+
 async def test_a_commit_that_hangs_is_stuck_and_one_that_is_slow_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = writing(disk := Disk())
     disk.writes.clear()
