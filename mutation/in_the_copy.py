@@ -45,8 +45,8 @@ UNDER_TEST = "MUTANT_UNDER_TEST"  # by which mutmut's functions choose among the
 NO_TESTS = 33  # mutmut's own codes: no test reaches it, and it was stopped by the clock
 TOO_LONG = 36
 FAILED = 1
-STOPPED = "from pytest-timeout"
 HANGING_S = 5  # a test that takes so much longer than ten times what it took is stopped: its mutant hangs
+UNMEASURED_S = 180
 SECONDS_OF_TESTS = 15
 LEFT_ALONE_S = 60  # a process that does not even notice its own clock is killed after so much more
 TOGETHER = 3  # mutants at a time: what runs a workflow waits more than it computes
@@ -91,7 +91,7 @@ class Failing:
         """Say which test it was."""
         if report.failed:
             self.told.write_text(report.nodeid, encoding="utf-8")
-            os._exit(TOO_LONG if STOPPED in report.longreprtext else FAILED)
+            os._exit(FAILED)
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
@@ -100,8 +100,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     measured = _measured(session)
     items = {item.nodeid: item for item in session.items}
     patience = int(os.environ.get(PATIENCE, "1"))
-    for name, item in items.items():
-        item.add_marker(pytest.mark.timeout(patience * HANGING_S + 10 * measured.seconds[name]))
     with TRIED.open("a", encoding="utf-8") as tried:
         killers: dict[str, list[str]] = {}
         for name, code, against in _all(_mutants(items, measured, killers, patience)):
@@ -129,7 +127,8 @@ def _mutants(
         reaching = [test for test, lines in known if any(first <= line <= last for line in lines)]
         tests = chosen(reaching, measured.seconds, killers.get(function, []), patience)
         took = sum(measured.seconds[test] for test in tests)
-        yield name, _trying(name, [items[test] for test in tests]), took
+        limits = [(items[test], patience * HANGING_S + 10 * measured.seconds[test]) for test in tests]
+        yield name, _trying(name, limits), took
 
 
 def chosen(reaching: Sequence[str], seconds: dict[str, float], killers: Sequence[str], patience: int = 1) -> list[str]:
@@ -154,7 +153,10 @@ def chosen(reaching: Sequence[str], seconds: dict[str, float], killers: Sequence
     return result
 
 
-def _trying(name: str, tests: list[pytest.Item]) -> Callable[[Path], None]:
+Limited = tuple[pytest.Item, float]  # a test, and after how many seconds it is taken to hang
+
+
+def _trying(name: str, tests: list[Limited]) -> Callable[[Path], None]:
     def tried(folder: Path) -> None:
         if not tests:
             os._exit(NO_TESTS)
@@ -165,12 +167,16 @@ def _trying(name: str, tests: list[pytest.Item]) -> Callable[[Path], None]:
     return tried
 
 
-def _run(tests: Sequence[pytest.Item], *plugins: object) -> None:
-    config = tests[0].config
+def _run(tests: Sequence[Limited], *plugins: object) -> None:
+    """Run tests in this process, which ends where one takes too long: also one that cannot be stopped in order."""
+    config = tests[0][0].config
     for plugin in plugins:
         config.pluginmanager.register(plugin)
-    for test, following in zip(tests, [*tests[1:], None], strict=True):
-        config.hook.pytest_runtest_protocol(item=test, nextitem=following)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(TOO_LONG))
+    for (test, seconds), following in zip(tests, [*tests[1:], None], strict=True):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        config.hook.pytest_runtest_protocol(item=test, nextitem=None if following is None else following[0])
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _measured(session: pytest.Session) -> Measured:
@@ -225,11 +231,11 @@ def _measuring(tests: list[pytest.Item], found: Path) -> Callable[[Path], None]:
         os.environ[UNDER_TEST] = ""
         threading.settrace(lines)
         sys.settrace(lines)
-        _run(tests, Watching())
+        _run([(test, UNMEASURED_S) for test in tests], Watching())
         if failed:  # one that fails now and then speaks for nothing, and is left out
             unsure = [test for test in tests if test.nodeid in failed]
             failed.clear()
-            _run(unsure)
+            _run([(test, UNMEASURED_S) for test in unsure])
             for reaching in result.reaching.values():
                 for test in unsure:
                     reaching.pop(test.nodeid, None)

@@ -47,6 +47,7 @@ use_setproctitle = false
 """
 OPTIONS = (
     "-q", "-s", "-p", "in_the_copy", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "faulthandler_timeout=0",
+    "-o", "timeout=0",  # a hanging mutant is ended from outside
     "--hypothesis-seed=0", "--tb=native", "--rootdir=.",
 )  # fmt: skip
 
