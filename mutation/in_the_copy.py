@@ -103,7 +103,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     with TRIED.open("a", encoding="utf-8") as tried:
         killers: dict[str, list[str]] = {}
         for name, code, against in _all(_mutants(items, measured, killers, patience)):
-            if against and code != TOO_LONG:
+            if against:
                 known = killers.setdefault(_function(name), [])
                 known[:] = [against, *(one for one in known if one != against)]
             tried.write(json.dumps([name, code, against]) + "\n")
