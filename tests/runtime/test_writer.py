@@ -280,7 +280,7 @@ async def test_a_store_that_leaves_an_answer_out_is_found_out() -> None:
     writer = writing(Answering())
 
     with pytest.raises(ValueError, match="zip"):
-        await writer.durable(append(b"1"), alone=True)
+        await asyncio.wait_for(writer.durable(append(b"1"), alone=True), 1)
 
     await writer.close()
 
