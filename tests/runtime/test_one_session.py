@@ -100,6 +100,18 @@ def test_what_was_overspent_is_written_with_the_alarm_and_not_again() -> None:
     assert [append.overspent for append in engine_of(session).appends] == [amounts, {}]
 
 
+def test_what_is_asked_of_a_person_and_what_became_of_it_is_written_beside() -> None:
+    session = held(s.planned())
+    asked = e.ApprovalAsked(at=NOW, step=STEP, id="ap-1", tool_version="1", digest="d1")
+
+    written(session, asked)
+    written(session, e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann"))
+
+    first, second = engine_of(session).appends
+    assert ([row.id for row in first.approvals], [*first.answers]) == (["ap-1"], [])
+    assert ([*second.approvals], [*second.answers]) == ([], [("ap-1", "approved", "ann")])
+
+
 def test_nothing_is_written_by_a_session_that_was_dropped() -> None:
     session = held()
     session.drop(error := EpochLost(s.RUN, 1))
