@@ -116,7 +116,7 @@ def _copy(part: Part, tree: Path, *, again: bool) -> None:
         modules=json.dumps([f"{PACKAGE}/{module}" for module in part.modules]),
         types=json.dumps(_types(part, tree)),
     )
-    (tree / "mypy.ini").write_text(TYPES.format(cache=BUILD / "types"), encoding="utf-8")
+    (tree / "mypy.ini").write_text(TYPES.format(cache=BUILD / "types" / part.name), encoding="utf-8")
     (tree / "pyproject.toml").write_text(
         (ROOT / "pyproject.toml").read_text(encoding="utf-8") + config, encoding="utf-8"
     )
