@@ -46,11 +46,12 @@ NO_TESTS = 33  # mutmut's own codes: no test reaches it, and it was stopped by t
 TOO_LONG = 36
 FAILED = 1
 HANGING_S = 5  # a test that takes so much longer than ten times what it took is stopped: its mutant hangs
+HANGING_AGAIN_S = 10
 UNMEASURED_S = 180
 SECONDS_OF_TESTS = 15
 LEFT_ALONE_S = 60  # a process that does not even notice its own clock is killed after so much more
 TOGETHER = 3  # mutants at a time: what runs a workflow waits more than it computes
-PATIENCE = "MUTANTS_PATIENCE"  # how many times as long as usual a test may hang, and the tests of one mutant may take
+PATIENCE = "MUTANTS_PATIENCE"  # how many times as long as usual the tests of one mutant may take
 
 sys.setrecursionlimit(4 * sys.getrecursionlimit())
 
@@ -127,7 +128,10 @@ def _mutants(
         reaching = [test for test, lines in known if any(first <= line <= last for line in lines)]
         tests = chosen(reaching, measured.seconds, killers.get(function, []), patience)
         took = sum(measured.seconds[test] for test in tests)
-        limits = [(items[test], patience * HANGING_S + 10 * measured.seconds[test]) for test in tests]
+        limits = [
+            (items[test], (HANGING_S if patience == 1 else HANGING_AGAIN_S) + 10 * measured.seconds[test])
+            for test in tests
+        ]
         yield name, _trying(name, limits), took
 
 
