@@ -15,6 +15,7 @@ MUTANT = re.compile(r"^(?P<function>x.+)__mutmut_(?P<number>orig|\d+)$")
 TOKEN = re.compile(r"\w+|\s+|[<>=!]=|<<|>>|//|\*\*|.")
 # Words for people have a space between them; codes, names, keys and separators do not.
 WORDS = re.compile(r"\w[,;:)']* +[(']*\w")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, order=True)
@@ -29,9 +30,19 @@ class Mutant:
         return f"{self.module} {self.function}: {self.change}"
 
 
-def mutants_in(module: str, mutated: str) -> Iterator[tuple[str, Mutant, bool]]:
-    """Yield what is in a file that mutmut wrote: its name of a mutant, the mutant, and whether only words changed."""
-    originals: dict[str, ast.AST] = {}
+@dataclass(frozen=True)
+class Found:
+    """A mutant in a file that mutmut wrote: whether only words changed, and the lines of the original that did."""
+
+    mutant: Mutant
+    words: bool
+    lines: tuple[int, int]
+
+
+def mutants_in(module: str, mutated: str) -> Iterator[tuple[str, Found]]:
+    """Yield what is in a file that mutmut wrote, by its name of a mutant."""
+    text = mutated.splitlines()
+    originals: dict[str, Function] = {}
     seen: dict[Mutant, int] = {}
     for function in _functions(ast.parse(mutated)):
         named = MUTANT.match(function.name)
@@ -47,10 +58,42 @@ def mutants_in(module: str, mutated: str) -> Iterator[tuple[str, Mutant, bool]]:
         seen[mutant] = times = seen.get(mutant, 0) + 1
         if times > 1:  # the same line stands in the function more than once
             mutant = Mutant(module, function.name, f"{mutant.change} ({times})")
-        yield name, mutant, only_words(original, function)
+        yield name, Found(mutant, only_words(original, function), _changed(text, original, function))
 
 
-def _functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+def _changed(text: list[str], original: Function, mutated: Function) -> tuple[int, int]:
+    """Return the first and the last line of those statements of the original that the mutant changes.
+
+    A test that runs none of them cannot tell the two apart. Where no statement is found, it is the whole function.
+    """
+    before = text[original.lineno : original.end_lineno]  # without the first line, which has the name
+    after = text[mutated.lineno : mutated.end_lineno]
+    start, end = _common(before, after)
+    first, last = original.lineno + 1 + start, original.lineno + max(len(before) - end, start + 1)
+    within = [
+        (top, bottom)
+        for node in ast.walk(original)
+        if node is not original
+        for top, bottom in [_own_lines(node)]
+        if top <= last and bottom >= first
+    ]
+    whole = original.lineno, original.end_lineno or original.lineno
+    return (min(top for top, _ in within), max(bottom for _, bottom in within)) if within else whole
+
+
+def _own_lines(node: ast.AST) -> tuple[int, int]:
+    """Return the lines of a statement without those that stand below it; none for what is no statement."""
+    if isinstance(node, ast.match_case):
+        return node.pattern.lineno, node.body[0].lineno - 1
+    if isinstance(node, ast.Match):
+        return node.lineno, node.cases[0].pattern.lineno - 1
+    if not isinstance(node, ast.stmt | ast.ExceptHandler):
+        return 0, -1
+    body = getattr(node, "body", None)
+    return node.lineno, (body[0].lineno - 1 if body else node.end_lineno or node.lineno)
+
+
+def _functions(module: ast.Module) -> Iterator[Function]:
     for node in module.body:
         for inside in node.body if isinstance(node, ast.ClassDef) else [node]:
             if isinstance(inside, ast.FunctionDef | ast.AsyncFunctionDef):

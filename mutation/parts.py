@@ -1,6 +1,6 @@
 """What is mutated, and which tests are asked.
 
-mutmut finds out by itself which of a part's tests reach a function, and runs only those; all of them run in the process
+Which of a part's tests run the lines of a mutant is measured, and only those are asked; all of them run in the process
 that holds the mutant. A test that starts another process would meet the package as it is, and is of no use here.
 """
 
@@ -17,9 +17,14 @@ ABOUT_SENDING = (
     "payloads", "policy", "policy_held_back", "pools", "rechecked_at_resume", "reconciling",
     "refused_after_an_absence", "refused_starts", "resends_under_a_hold", "resolving", "restored_authority",
     "secrets_before_bytes", "sending_again", "signed_approvals", "stopping", "switches", "taken_identities",
-    "transactional_tools", "unkind_code", "waiting_for_money", "what_a_start_says", "what_exceptions_mean",
+    "transactional_tools", "unkind_code", "waiting_for_money",
+    "what_a_call_rests_on", "what_a_start_says", "what_an_attempt_records", "what_exceptions_mean",
 )  # fmt: skip
-IN_THIS_PROCESS = ("tests/runtime", "--ignore=tests/runtime/test_workers.py")
+ABOUT_HOLDING = (
+    "answers_of_a_lost_run", "attached", "coming_to_rest", "falling_due", "fan_out", "late_returns", "once",
+    "one_session", "one_session_at_rest", "policy_held_back", "pools", "resolving", "segments", "stopping",
+    "time_and_signals", "transactional_tools", "undoing", "writing",
+)  # fmt: skip
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "src/milepost"
 
@@ -42,7 +47,7 @@ PARTS = (
     Part(
         "core", tuple(f"core/{file.name}" for file in sorted((ROOT / PACKAGE / "core").glob("*.py"))), ("tests/core",)
     ),
-    Part("session", ("runtime/session.py",), IN_THIS_PROCESS),
+    Part("session", ("runtime/session.py",), named(ABOUT_HOLDING)),
     Part(
         "append",
         ("runtime/writer.py", "stores/writing.py"),

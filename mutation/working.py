@@ -1,8 +1,8 @@
-"""One run of mutmut, in a copy of the repository: nothing of it is left beside the sources.
+"""The mutants of one part, made and tried in a copy of the repository: nothing of it is left beside the sources.
 
 The copy stands in `build/mutants/`. mutmut writes all mutants of a function beside it and chooses one when the function
-is called; each is tried in a process of its own, forked from one that has imported everything. What the tests write
-goes to memory where there is such a place, because what is asked here is logic and not the disk.
+is called; each is tried in a process of its own, forked from one that has imported everything (see in_the_copy.py).
+What the tests write goes to memory where there is such a place, because what is asked here is logic and not the disk.
 """
 
 import contextlib
@@ -20,37 +20,36 @@ from typing import Any
 
 from mutmut.__main__ import copy_also_copy_files, copy_src_dir, create_file_mutants
 from mutmut.configuration import reset_config
+from mutmut.mutation.file_mutation import filter_mutants_with_type_checker
 from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import walk_source_files
 
 from mutation import in_the_copy
-from mutation.changes import Mutant, mutants_in
-from mutation.in_the_copy import MEASURED, QUICK_S, STATS, WHICH, measured
+from mutation.changes import Found, Mutant, mutants_in
+from mutation.in_the_copy import ASKED, MEASURED, PATIENCE, TRIED
 from mutation.parts import PACKAGE, ROOT, Part
 
 BUILD = ROOT / "build" / "mutants"
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  only the tests' own temporary folders, each made by pytest
-SKIPPED = 34  # mutmut's own code for a mutant that is not tried
+PATIENT = 8
+SKIPPED = 34  # mutmut's own codes: for a mutant that is not tried, and for one that the type checker refuses
+REFUSED = 37
+ENDED_WELL = {0, 5}  # pytest's own codes: no test is counted, since each ran elsewhere
 DECIDED = {"killed", "timeout", "caught by type check", "skipped"}
-TOGETHER = {"quick": 2, "slow": 4}  # mutants at a time; the slow tests wait more than they compute
-SPINNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"  # what mutmut begins the lines with that it writes over
 
 CONFIG = """
 [tool.mutmut]
 source_paths = ["src"]
 only_mutate = {modules}
-pytest_add_cli_args_test_selection = {tests}
-pytest_add_cli_args = [
-  "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "--hypothesis-seed=0",
-  "-p", "in_the_copy",
-]
 type_check_command = {types}
-process_isolation = "forkserver"
 use_git_change_detection = false
 use_setproctitle = false
-timeout_multiplier = 2.0
-timeout_constant = 15.0
 """
+OPTIONS = (
+    "-q", "-s", "-p", "in_the_copy", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "faulthandler_timeout=0",
+    "-o", "timeout=0",  # a hanging mutant is ended from outside
+    "--hypothesis-seed=0", "--tb=native", "--rootdir=.",
+)  # fmt: skip
 
 # What the repository asks of its own sources, less what mutmut's own lines would be blamed for.
 TYPES = """
@@ -59,6 +58,7 @@ python_version = 3.11
 strict = True
 mypy_path = $MYPY_CONFIG_FILE_DIR/mutants/src
 enable_error_code = exhaustive-match, unused-awaitable
+cache_dir = {cache}
 disable_error_code = unused-ignore
 """
 
@@ -68,7 +68,7 @@ class Tried:
     """What became of the mutants of one part: by module how many ended how, and those that survived."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    survived: dict[Mutant, str] = field(default_factory=dict)  # with the name that `mutmut show` takes
+    survived: dict[Mutant, str] = field(default_factory=dict)  # with mutmut's own name
     known: set[Mutant] = field(default_factory=set)
     late: set[str] = field(default_factory=set)  # by the same name, those that were stopped by the clock
 
@@ -79,66 +79,50 @@ class Tried:
         self.known |= other.known
 
 
-def try_part(part: Part, explained: set[Mutant], *, again: bool) -> Tried:
+def try_part(part: Part, explained: set[Mutant], *, again: bool, quick: bool = False) -> Tried:
     """Make the mutants of a part and try them. `again` keeps what a former run killed where its function is as it was.
 
-    Two kinds have a second chance, because on a busy machine a test may fail by itself: one that nothing but the clock
-    spoke against, which counts as killed if it hangs again, and an `explained` one that is killed. Raises RuntimeError
-    where mutmut could not do its work.
+    Unless it is to be `quick`, three kinds have a second chance, with several times as many tests and as much time for
+    each: what survived, what nothing but the clock spoke against, which counts as killed if it hangs again, and an
+    `explained` one that was killed, because on a busy machine a test may fail by itself. Raises RuntimeError where the
+    tests do not pass without a mutant.
     """
     tree = BUILD / part.name
     _copy(part, tree, again=again)
     with contextlib.chdir(tree):
         names = dict(_made(part))
-    print(f"{part.name}: {len(names)} mutants, {sum(words for _, words in names.values())} of them change only words")
-    tried = _meet(part, tree, names)
-    if tried.late:
-        print(f"{part.name}: {len(tried.late)} took too long: once more", flush=True)
-        _open(part, tree, tried.late)
-        tried = _meet(part, tree, names)
-    doubtful = (explained & tried.known) - set(tried.survived)
-    if doubtful:
-        print(f"{part.name}: {len(doubtful)} that are explained were killed: once more")
-        _open(part, tree, {key for key, (mutant, _) in names.items() if mutant in doubtful})
-        tried = _meet(part, tree, names)
-    return tried
-
-
-def _meet(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Tried:
-    """Let what is undecided meet the quick tests, and what survives them the slow ones."""
-    tried = Tried()
-    for meeting, together in TOGETHER.items():
-        if meeting == "slow" and not (tried.survived and _any_slow(tree)):
-            break  # mutmut refuses to run no tests at all
-        _run(tree, {WHICH: meeting}, together)
+    print(
+        f"{part.name}: {len(names)} mutants, {sum(found.words for found in names.values())} of them change only words"
+    )
+    _run(part, tree, names)
+    tried = _read(part, tree, names)
+    print(f"{part.name}: {len(tried.survived)} survive", flush=True)
+    if not quick:
+        doubtful = {key for key, one in names.items() if one.mutant in explained and one.mutant not in tried.survived}
+        again_ = tried.late | doubtful | set(tried.survived.values())
+        print(f"{part.name}: {len(again_)} survived, took too long or are explained: once more, with patience")
+        _open(part, tree, again_)
+        _run(part, tree, names, PATIENT)
         tried = _read(part, tree, names)
-        print(f"{part.name}: {len(tried.survived)} survive the {meeting} tests", flush=True)
-        if meeting == "quick":
-            _open(part, tree, set(tried.survived.values()))
     return tried
-
-
-def _any_slow(tree: Path) -> bool:
-    return max(measured(tree / "mutants" / MEASURED).values()) >= QUICK_S
 
 
 def _copy(part: Part, tree: Path, *, again: bool) -> None:
-    kept = {path: path.read_bytes() for path in tree.rglob("*.meta")} if again else {}
+    kept = {path: path.read_bytes() for path in (*tree.rglob("*.meta"), tree / "mutants" / MEASURED) if path.exists()}
     shutil.rmtree(tree, ignore_errors=True)
     for folder in ("src", "tests"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     config = CONFIG.format(
         modules=json.dumps([f"{PACKAGE}/{module}" for module in part.modules]),
-        tests=json.dumps(part.tests),
         types=json.dumps(_types(part, tree)),
     )
-    (tree / "mypy.ini").write_text(TYPES, encoding="utf-8")
+    (tree / "mypy.ini").write_text(TYPES.format(cache=BUILD / "types" / part.name), encoding="utf-8")
     (tree / "pyproject.toml").write_text(
         (ROOT / "pyproject.toml").read_text(encoding="utf-8") + config, encoding="utf-8"
     )
     (tree / "mutants").mkdir()
     shutil.copy(Path(in_the_copy.__file__), tree / "mutants")
-    for path, content in kept.items():
+    for path, content in kept.items() if again else ():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
@@ -146,10 +130,10 @@ def _copy(part: Part, tree: Path, *, again: bool) -> None:
 def _types(part: Part, tree: Path) -> list[str]:
     """Return how mypy looks at the mutants: what `make lint` refuses never reaches a test."""
     files = [f"{PACKAGE}/{module}" for module in part.modules]
-    return ["mypy", *files, "--output", "json", "--config-file", str(tree / "mypy.ini")]
+    return [sys.executable, "-m", "mypy", *files, "--output", "json", "--config-file", str(tree / "mypy.ini")]
 
 
-def _made(part: Part) -> Iterator[tuple[str, tuple[Mutant, bool]]]:
+def _made(part: Part) -> Iterator[tuple[str, Found]]:
     """Make the mutants; yield each by mutmut's name. Those that change only words are marked as not to be tried."""
     reset_config()
     with contextlib.redirect_stdout(io.StringIO()):
@@ -159,17 +143,20 @@ def _made(part: Part) -> Iterator[tuple[str, tuple[Mutant, bool]]]:
             made = create_file_mutants(path)
             if made.error is not None:
                 raise RuntimeError(str(made.error)) from made.error
+    refused = filter_mutants_with_type_checker()
     for module in part.modules:
         with _results(Path(), module) as codes:
             dotted = ".".join(Path(PACKAGE, module).with_suffix("").parts[1:])
             mutated = Path("mutants", PACKAGE, module).read_text(encoding="utf-8")
-            for name, mutant, words in mutants_in(module, mutated):
+            for name, found in mutants_in(module, mutated):
                 key = f"{dotted}.{name}"
-                if words:
+                if found.words:
                     codes[key] = SKIPPED
-                elif codes[key] == SKIPPED or status_by_exit_code[codes[key]] != "killed":
+                elif key in refused:
+                    codes[key] = REFUSED
+                elif status_by_exit_code[codes[key]] != "killed":
                     codes[key] = None
-                yield key, (mutant, words)
+                yield key, found
 
 
 @contextlib.contextmanager
@@ -184,31 +171,46 @@ def _results(tree: Path, module: str) -> Iterator[dict[str, int | None]]:
         meta.write_text(json.dumps(told), encoding="utf-8")
 
 
-def _run(tree: Path, which: dict[str, str], together: int) -> None:
-    beside = Path(sys.executable).parent
-    environment = {**os.environ, **which, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
+def _run(part: Part, tree: Path, names: dict[str, Found], patience: int = 1) -> None:
+    """Let all that is undecided meet the tests that reach it."""
+    asked: dict[str, tuple[int, int]] = {}
+    for module in part.modules:
+        with _results(tree, module) as codes:
+            asked |= {name: names[name].lines for name, code in codes.items() if code is None}
+    if not asked:
+        return
+    work = tree / "mutants"
+    (work / ASKED).write_text(json.dumps(asked), encoding="utf-8")
+    (work / TRIED).unlink(missing_ok=True)
+    environment = {**os.environ, PATIENCE: str(patience), "PYTHONPATH": f"{work / 'src'}{os.pathsep}{work}"}
     if os.access(IN_MEMORY, os.W_OK):
         environment["TMPDIR"] = str(IN_MEMORY)
-    kept = tree / "mutants" / MEASURED
-    if kept.exists():
-        shutil.copy(kept, tree / "mutants" / STATS)
-    command = [str(beside / "mutmut"), "run", "--max-children", str(together)]
-    with (tree / "mutmut.log").open("wb") as log:
-        done = subprocess.run(command, cwd=tree, env=environment, stdout=log, stderr=log, check=False)
-    if done.returncode != 0:
-        lines = (tree / "mutmut.log").read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
-        said = "\n".join(line for line in lines if line and line[0] not in SPINNING)
-        msg = f"mutmut ended with {done.returncode}. Do the tests pass by themselves? It said last:\n{said[-2_000:]}"
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *part.tests]
+    with (tree / "tests.log").open("wb") as log:
+        done = subprocess.run(command, cwd=work, env=environment, stdout=log, stderr=log, check=False)
+    became = {}
+    if (work / TRIED).exists():
+        for line in (work / TRIED).read_text(encoding="utf-8").splitlines():
+            name, code, _ = json.loads(line)
+            became[name] = code
+    for module in part.modules:
+        with _results(tree, module) as codes:
+            codes.update({name: code for name, code in became.items() if name in codes})
+    if done.returncode not in ENDED_WELL or became.keys() != asked.keys():
+        said = (tree / "tests.log").read_text(encoding="utf-8", errors="replace")
+        msg = (
+            f"The tests ended with {done.returncode}. Do they pass without any mutant? They said last:\n{said[-4_000:]}"
+        )
         raise RuntimeError(msg)
 
 
-def _read(part: Part, tree: Path, names: dict[str, tuple[Mutant, bool]]) -> Tried:
+def _read(part: Part, tree: Path, names: dict[str, Found]) -> Tried:
     tried = Tried()
     for module in part.modules:
         with _results(tree, module) as codes:
             counts = tried.counts[module] = Counter()
             for key, code in codes.items():
-                mutant, _ = names[key]
+                mutant = names[key].mutant
                 tried.known.add(mutant)
                 status = status_by_exit_code[code]
                 counts[status] += 1

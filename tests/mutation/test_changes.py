@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from mutation.changes import Mutant, change, mutants_in, only_words
+from mutation.changes import Found, Mutant, change, mutants_in, only_words
 
 MUTATED = """
 def lapsed(lease_until, now):
@@ -32,17 +32,40 @@ class Ledger:
 
 
 def test_a_mutant_is_named_by_its_function_and_its_change() -> None:
-    made = list(mutants_in("core/some.py", MUTATED))
+    made = dict(mutants_in("core/some.py", MUTATED))
 
-    assert made == [
-        ("x_lapsed__mutmut_1", Mutant("core/some.py", "lapsed", "return now [>=→>] lease_until"), False),
-        ("xǁLedgerǁgrant__mutmut_1", Mutant("core/some.py", "Ledger.grant", "self.granted = [more→None]"), False),
-        (
-            "xǁLedgerǁgrant__mutmut_2",
-            Mutant("core/some.py", "Ledger.grant", "raise Full([f'{more} is too much'→None])"),
-            True,
+    assert made == {
+        "x_lapsed__mutmut_1": Found(Mutant("core/some.py", "lapsed", "return now [>=→>] lease_until"), False, (6, 6)),
+        "xǁLedgerǁgrant__mutmut_1": Found(
+            Mutant("core/some.py", "Ledger.grant", "self.granted = [more→None]"), False, (13, 13)
         ),
-    ]
+        "xǁLedgerǁgrant__mutmut_2": Found(
+            Mutant("core/some.py", "Ledger.grant", "raise Full([f'{more} is too much'→None])"), True, (14, 14)
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "lines"),
+    [
+        ("    a = f(\n        1,\n        2,\n    )", "    a = f(\n        1,\n        3,\n    )", (2, 5)),
+        ("    if a:\n        b()\n    c()", "    if not a:\n        b()\n    c()", (2, 2)),
+        (
+            "    try:\n        b()\n    except E:\n        c()",
+            "    try:\n        b()\n    except F:\n        c()",
+            (4, 4),
+        ),
+        ("    match a:\n        case 1:\n            b()", "    match a:\n        case 2:\n            b()", (3, 3)),
+        ("    a()\n    b()\n    c()", "    a()\n    c()", (3, 3)),
+        ("    a()  # one\n    # two\n    c()", "    a()  # one\n    # other\n    c()", (1, 4)),
+    ],
+)
+def test_the_lines_of_a_mutant_are_those_of_the_statements_it_changes(
+    was: str, now: str, lines: tuple[int, int]
+) -> None:
+    mutated = f"def x_f__mutmut_orig():\n{was}\n\ndef x_f__mutmut_1():\n{now}\n"
+
+    assert [found.lines for _, found in mutants_in("m.py", mutated)] == [lines]
 
 
 def test_the_same_change_of_two_lines_is_two_mutants() -> None:
@@ -53,7 +76,7 @@ def test_the_same_change_of_two_lines_is_two_mutants() -> None:
         f"def x_f__mutmut_2():\n    a = f(1)\n    b = 2\n    a = f(2)\n"
     )
 
-    assert [mutant.change for _, mutant, _ in mutants_in("m.py", mutated)] == ["a = f([1→2])", "a = f([1→2]) (2)"]
+    assert [found.mutant.change for _, found in mutants_in("m.py", mutated)] == ["a = f([1→2])", "a = f([1→2]) (2)"]
 
 
 @pytest.mark.parametrize(

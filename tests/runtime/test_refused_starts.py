@@ -346,8 +346,8 @@ async def test_a_call_that_is_cancelled_while_its_run_is_taken_away_lets_go_of_i
         return "free"
 
     async def hasty() -> str:
-        await go_on.wait()
         try:
+            await go_on.wait()  # unless the loss is found out before: then it is cancelled here
             async with asyncio.timeout(0):
                 return await act()
         except BaseException as error:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from milepost.errors import StoreBusy, StoreError, StoreFailed
-from milepost.runtime.writer import BUSY_TRIES, IN_A_ROW, QUEUE_MAX, SLOW_COMMIT_S, Writer
-from milepost.stores.api import Append, Emit, Head, Operation
+from milepost.runtime.writer import BUSY_TRIES, IN_A_ROW, QUEUE_MAX, SLOW_COMMIT_S, STUCK_S, Writer
+from milepost.stores.api import Append, Create, Created, Emit, Head, NewRun, Operation
 from tests.runtime.stage import until
 
 
@@ -38,6 +38,17 @@ class Disk:
             raise self.errors.pop(0)
         self.batches.append(list(operations))
         return [number for number, _ in enumerate(operations)]
+
+
+class Answering(Disk):
+    """A disk that answers as it was told."""
+
+    def __init__(self, *answers: object) -> None:
+        super().__init__()
+        self.answers = answers
+
+    def _write(self, operations: Sequence[Operation]) -> list[Any]:
+        return [*self.answers][: len(operations)]
 
 
 class Refusals(list[Exception]):
@@ -237,6 +248,64 @@ async def test_who_asks_for_a_commit_of_a_closed_writer_is_told_at_once() -> Non
             await writer.durable(append(b"1"), alone=alone)
 
     assert disk.batches == []
+
+
+async def test_whoever_watches_is_told_to_whose_record_something_was_added() -> None:
+    refusal, created = StoreError("refused"), Created("run-7", fresh=True, workflow="flow", digest="")
+    writer = writing(Answering(refusal, None, created, None))
+    told: list[set[str]] = []
+    writer.on_written = told.append
+    refused = Refusals()
+    writer.put(append(b"1"), refused.append)
+    writer.put(Append(Head(2, "run-2", 1, 0, 0, b""), [b"1"], 0), refused.append)
+    answer = writer.durable(Create(NewRun("run-7", "flow", "1", "", b"", None, 0, None)))
+    writer.events([("run-8", 1, b"{}")])
+
+    assert await answer == created
+    assert (told, refused) == ([{"run-2", "run-7"}], [refusal])
+    await writer.close()
+
+
+async def test_an_answer_that_is_a_refusal_is_raised() -> None:
+    writer = writing(Answering(refusal := StoreError("refused")))
+
+    with pytest.raises(StoreError) as raised:
+        await writer.durable(append(b"1"))
+
+    assert (raised.value, writer.failed) == (refusal, None)
+    await writer.close()
+
+
+async def test_a_store_that_leaves_an_answer_out_is_found_out() -> None:
+    writer = writing(Answering())
+
+    with pytest.raises(ValueError, match="zip"):
+        await asyncio.wait_for(writer.durable(append(b"1"), alone=True), 1)
+
+    await writer.close()
+
+
+async def test_a_commit_that_hangs_is_stuck_and_one_that_is_slow_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = writing(disk := Disk())
+    disk.writes.clear()
+    assert not writer.stuck
+    future = writer.durable(append(b"1"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    began = writer._since
+    assert began > 0
+
+    for after, stuck in ((STUCK_S, False), (STUCK_S + 1, True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "time", lambda after=after: began + after)
+            assert writer.stuck is stuck
+    disk.writes.set()
+    await future
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "time", lambda: began + STUCK_S + 1)
+        assert not writer.stuck
+    await writer.close()
 
 
 class Measured(Disk):

@@ -134,14 +134,13 @@ class Session:
         What is put in a row becomes one append, as long as the writer has not taken it. `saw` is what an attempt saw:
         if the append is refused because the run was lost meanwhile, it goes to the inbox.
         """
-        append = self._append(entries, beside)
         writer = self.engine.writer
+        joins = self._open if self._turn == writer.turn and beside.keys() <= MERGEABLE else None
+        append = self._append(entries, beside)
         if saw is not None:
-            self._saw = [one for one in self._saw if one[0] >= writer.turn - 1]  # what was taken before is durable
-            self._saw.append((writer.turn, self.state.visit, saw))
-        open_ = self._open
-        if open_ is not None and self._turn == writer.turn and beside.keys() <= MERGEABLE:
-            merge(open_, append)
+            self._saw = [*self._unsure(), (writer.turn, self.state.visit, saw)]
+        if joins is not None:
+            merge(joins, append)
             writer.more(len(append.entries))
             return
         writer.put(append, self._refused)
@@ -196,9 +195,9 @@ class Session:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
                 if type(effect) is Effect:
                     rows.append(row(effect))
-                    if effect.once is not None and effect.final:
+                    if effect.final:
                         settled.extend(self._settle_once(effect))
-                    if effect.outcome == "confirmed" and state.rewind is not None:
+                    if effect.outcome == "confirmed":
                         settled.extend(self.undone(effect.step))
         at = entries[0].at if entries else self.engine.clock.now()
         if beside.get("work") is not None:
@@ -210,11 +209,12 @@ class Session:
         return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
-        value = effect.once or ""
+        if effect.once is None:
+            return []
         if effect.outcome == "confirmed":
             result = None if effect.result is None else bytes(effect.result)
-            return [OnceSettled(self.tenant, effect.tool, value, "confirmed", result, effect.step)]
-        return [OnceSettled(self.tenant, effect.tool, value, None, None, effect.step)]
+            return [OnceSettled(self.tenant, effect.tool, effect.once, "confirmed", result, effect.step)]
+        return [OnceSettled(self.tenant, effect.tool, effect.once, None, None, effect.step)]
 
     def undone(self, step: str) -> list[OnceSettled]:
         """Return the identity that a confirmed compensation sets free: that of what it undoes."""
@@ -231,11 +231,8 @@ class Session:
         """Return the identities that an entry sets free: of effects that failed, and that it leaves behind for good."""
         if type(entry) is e.RunStopped and entry.status == "blocked":
             return []
-        failed = [
-            effect
-            for effect in self.state.effects()
-            if effect.once is not None and effect.outcome == "failed" and not effect.final and effect.attempt
-        ]
+        effects = self.state.effects()
+        failed = [one for one in effects if one.outcome == "failed" and not one.final and one.attempt]
         return [released for effect in failed if not effect.contradicted for released in self._settle_once(effect)]
 
     def _refused(self, error: Exception) -> None:
@@ -246,11 +243,14 @@ class Session:
         if self.dropped is None:
             self.dropped = error
             if isinstance(error, EpochLost):
-                for turn, visit, saw in self._saw:
-                    if turn >= self.engine.writer.turn - 1:
-                        self.evidence(*saw, visit=visit)
+                for _, visit, saw in self._unsure():
+                    self.evidence(*saw, visit=visit)
             self.engine.dropped(self, error)
             self.unload()
+
+    def _unsure(self) -> list[tuple[int, int, Saw]]:
+        """Return what was seen and may still be refused: what was taken before the last batch is durable."""
+        return [one for one in self._saw if one[0] >= self.engine.writer.turn - 1]
 
     def stop(self, error: Exception) -> None:
         """Remember what stops the whole segment, whatever its branches do with exceptions, and unload it."""
@@ -463,7 +463,7 @@ class Session:
             return [] if until is None else [until]
         # What may be done now is due now, unless a switch refused it. It may have become so a moment after the last
         # look: a run that came to rest without it would never move again.
-        return [] if self.polls.get(effect.step, 0) > world.now else [world.now]
+        return [] if self.polls.get(effect.step, world.now) > world.now else [world.now]
 
     def rest(self) -> Waiting:
         """Return what the whole run waits for: what needs a person first, then what comes soonest."""
@@ -480,7 +480,7 @@ class Session:
                 return Waiting("unknown", None if moves is None else self.engine.moment(moves), resting.ask)
             held = ruling.resting(self)
             if held is not None:
-                return held if until is None else Waiting(held.reason, until, held.ask)
+                return Waiting(held.reason, until, held.ask)
             if not waits:
                 return Waiting("unknown", until)
         asking = [waiting for waiting in waits if waiting.ask]

@@ -54,7 +54,6 @@ class Writer:
         self._lazy: asyncio.TimerHandle | None = None
         self._urgent = False
         self._task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.failed: Exception | None = None
         self.on_failed: Callable[[Exception], None] | None = None
@@ -72,8 +71,7 @@ class Writer:
 
     def open(self) -> None:
         """Start writing."""
-        self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run(), name="milepost-writer")
+        self._task = asyncio.create_task(self._run(), name="milepost-writer")
 
     async def close(self) -> None:
         """Write what is queued, then stop."""
@@ -107,7 +105,7 @@ class Writer:
             # Code that kept its cancellation to itself may end after that; what it asks for can never be answered.
             why = "this process has closed the store already, so nothing more is written. Start it again."
             raise StoreError(why)
-        future = Durable(loop=self._loop)
+        future = Durable()
         self._queue.append((operation, future, None))
         if alone and not self._committing and self._in_a_row < IN_A_ROW:
             self._in_a_row += 1

@@ -168,10 +168,11 @@ class Batch(ABC):
             many("insert_chunk", rows.chunks)
         if rows.effects:
             put = [row for row in rows.effects.values() if row is not None]
+            drop = [key for key, row in rows.effects.items() if row is None]
             if put:
                 many("put_effect", put)
-            if len(put) < len(rows.effects):
-                many("drop_effect", [key for key, row in rows.effects.items() if row is None])
+            if drop:
+                many("drop_effect", drop)
         if rows.status:
             many("put_status", rows.status.values())
 
@@ -185,16 +186,14 @@ class Batch(ABC):
         said = [(append.head.run, settled) for append in appends for settled in append.once_settled]
         if not said:
             return
-        changed = 0
         for released, some in groupby(said, lambda one: one[1].outcome is None):
             if released:
                 keys = [(s.tenant, s.tool, s.value, run, s.step) for run, s in some]
-                changed += self.sql.many("release_once", keys)
+                self.sql.many("release_once", keys)
             else:
                 rows = [(s.outcome, s.result, s.tenant, s.tool, s.value, run, s.step) for run, s in some]
-                changed += self.sql.many("settle_once", rows)
-        if changed:
-            self.stops.settled([(append.at, one) for append in appends for one in append.once_settled])
+                self.sql.many("settle_once", rows)
+        self.stops.settled([(append.at, one) for append in appends for one in append.once_settled])
 
     def _beside(self, append: Append) -> None:
         many = self.sql.many
@@ -404,7 +403,7 @@ class Batch(ABC):
 
     def _kill(self, kill: Kill) -> Killed:
         root = self.run_number(kill.run_id)
-        killed = Killed([], [], [])
+        killed = Killed([], [])
         for run, run_id, status in self.sql.run("children_of", root):
             effects = self.sql.run("open_effects", run)
             open_paths = tuple(str(row[2]) for row in effects if row[5] in {"started", "unknown"})

@@ -85,6 +85,17 @@ class Keeping:
     # ------------------------------------------------------------ pruning
 
     @proves
+    async def test_a_pruned_key_starts_nothing_and_a_pruned_number_is_not_given_again(self, subject: Subject) -> None:
+        await self.ended(subject, "a1", key="k1")
+        await subject.done(prune("a1"))
+
+        await raised(subject.create("b1", key="k1"), Refused)
+        head = await subject.held("c1")
+        await subject.done(append(head, b"one"))
+
+        assert await subject.bodies("c1") == [b"created c1", b"claimed 1", b"one"]
+
+    @proves
     async def test_only_what_ended_before_a_moment_is_offered_for_pruning(self, subject: Subject) -> None:
         await self.ended(subject, "a1")
         await self.ended(subject, "b1", "killed", workflow="other")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milepost.errors import EpochLost, UnknownRun
-from milepost.stores.api import Append, Create, EffectRow, Head, Killed, NewRun, Once, OnceSettled
+from milepost.stores.api import Append, ApprovalRow, Create, EffectRow, Head, Killed, NewRun, Once, OnceSettled
 from milepost.stores.waits import Awaited, once_scope
 from milepost.testing.store_conformance.subject import Subject, append, kill, proves, refused, status
 
@@ -78,6 +78,16 @@ class Killing:
         await subject.done(append(settling, b"confirmed", effects=[effect(":0", None)]))
         assert (await subject.store.run("a1")).status == "killed"
         assert await subject.store.effects("a1") == []
+
+    @proves
+    async def test_what_a_killed_run_had_asked_for_is_void(self, subject: Subject) -> None:
+        for run_id, id_ in (("a1", "ap-1"), ("b1", "bp-1")):
+            asked = ApprovalRow(id_, run_id, ":0", "pay/charge#1", "charge", b"{}", 9, "asked")
+            await subject.done(append(await subject.held(run_id), b"asked", approvals=[asked]))
+
+        await subject.kill("a1")
+
+        assert {row.id: row.verdict for row in await subject.store.approvals()} == {"ap-1": "void", "bp-1": "asked"}
 
     @proves
     async def test_all_descendants_are_killed_with_it_and_nobody_else(self, subject: Subject) -> None:

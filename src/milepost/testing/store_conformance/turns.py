@@ -110,6 +110,15 @@ class Turns:
         await take(subject, "a4", TWO)
 
     @proves
+    async def test_what_has_ended_is_taken_whatever_the_limits_say(self, subject: Subject) -> None:
+        await stand(subject, "a1", "a2", "a3")
+        await end(subject, await take(subject, "a1", TWO))
+        await take(subject, "a2", TWO)
+        await take(subject, "a3", TWO)
+
+        assert (await take(subject, "a1", TWO)).epoch == 2
+
+    @proves
     async def test_who_is_killed_makes_room(self, subject: Subject) -> None:
         await stand(subject, "a1", "a2", "a3")
         await take(subject, "a1", TWO)
