@@ -10,6 +10,7 @@ TESTABLE := .venv/.testable
 EVALUATION := .venv-evaluation/.runnable
 BENCH := .venv-bench/.runnable
 MUTATION := .venv-mutation/.runnable
+HOSTS := .venv-hosts/.runnable
 
 PIP_INSTALL := -m pip --disable-pip-version-check --no-input install --quiet
 # Hashes are checked, and nothing is resolved: each lock names every package. hatchling, which builds the editable install,
@@ -19,7 +20,7 @@ EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation soak)
 
-.PHONY: help demo test coverage lint format bench duplicates evaluate faults soak mutants lock clean strace servers
+.PHONY: help demo test coverage hosts lint format bench duplicates evaluate faults soak mutants lock clean strace servers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -28,11 +29,15 @@ help:  ## what can be made
 demo: $(RUNNABLE)  ## the refund desk, its worker killed again and again; the outside ledgers judge
 	@$(BIN)/milepost demo $(ARGS)
 
-test: coverage strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
+test: coverage hosts strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 coverage: $(TESTABLE)
 	$(BIN)/pytest tests/core --quiet --no-header --cov --cov-report=term-missing:skip-covered
+
+# With their own top: what tests/conftest.py asks for is not installed there.
+hosts: $(HOSTS)  ## agent hosts that cannot be installed beside the others: the Claude Agent SDK, and the recipes
+	.venv-hosts/bin/pytest tests/hosts --confcutdir=tests/hosts --quiet --no-header
 
 lint: $(TESTABLE)  ## style, types, layers
 	$(BIN)/ruff check .

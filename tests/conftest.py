@@ -13,6 +13,8 @@ from hypothesis import settings
 settings.register_profile("milepost", deadline=None, print_blob=True)
 settings.load_profile("milepost")
 
+collect_ignore = ["hosts"]  # `make hosts` runs them, in an environment of their own
+
 ANOTHER = os.environ.get("MILEPOST_TEST_STORE", "")
 
 # Since the package brings a plugin, pytest would rewrite the asserts of all of its modules, wherever a test happens to

@@ -4,6 +4,7 @@ What a block is, is said by its first line:
 
     ```python            a script: run where it stands
     ```python shop.py    a file of the page: saved where it stands; run there if no command of the page runs it
+    ```python hosts/x.py a file that needs an agent host which is not installed here: tests/hosts runs it
     ```toml policy.toml  a file that is no program: saved where it stands
     ```console           what is typed (`$ …`) and what is printed; run where it stands
     ```text, ```mermaid  to be read
