@@ -19,7 +19,10 @@ EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation soak)
 
-.PHONY: help demo test coverage lint format bench duplicates evaluate faults soak mutants lock clean strace servers
+# The core's tests are run by `coverage`, alone; the rest of the suite follows without them, unless they are asked for.
+REST := $(if $(findstring tests/core,$(ARGS)),,--ignore=tests/core)
+
+.PHONY: help demo test coverage lint style mypy pyright layers format bench duplicates evaluate faults soak mutants lock clean strace servers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -29,16 +32,25 @@ demo: $(RUNNABLE)  ## the refund desk, its worker killed again and again; the ou
 	@$(BIN)/milepost demo $(ARGS)
 
 test: coverage strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) $(REST) $(ARGS)
 
 coverage: $(TESTABLE)
-	$(BIN)/pytest tests/core --quiet --no-header --cov --cov-report=term-missing:skip-covered
+	$(BIN)/pytest tests/core -n $(WORKERS) --quiet --no-header --cov --cov-report=term-missing:skip-covered
 
 lint: $(TESTABLE)  ## style, types, layers
+	@$(MAKE) --no-print-directory -j $(WORKERS) mypy style layers pyright
+
+style: $(TESTABLE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy: $(TESTABLE)
 	$(BIN)/mypy $(CHECKED)
+
+layers: $(TESTABLE)
 	$(BIN)/lint-imports --no-logo
+
+pyright: $(TESTABLE)
 	$(BIN)/pyright
 
 format: $(TESTABLE)  ## put the sources into the form that lint asks for
