@@ -9,6 +9,7 @@ finds is what it would find in a store that was made for it, under an id that no
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import LiteralString
@@ -75,10 +76,11 @@ class Fresh:
 
 
 class EmptyStores:
-    """The empty stores of one server."""
+    """The empty stores of one server. `prepare` is called with each that is made, to make more of it than tables."""
 
-    def __init__(self, server: Postgres) -> None:
+    def __init__(self, server: Postgres, prepare: Callable[[Schema], None] | None = None) -> None:
         self._server = server
+        self._prepare = prepare
         self._free: list[str] = []
         self._fresh: dict[str, Fresh] = {}
 
@@ -89,6 +91,8 @@ class EmptyStores:
         name = self._server.create_database()
         with closing(Schema(address(self._server.url(name)))) as schema:
             schema.create()
+            if self._prepare is not None:
+                self._prepare(schema)
         with psycopg.connect(self._server.url(name), autocommit=True) as connection:
             self._fresh[name] = fresh(connection)
         return name

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from milepost.stores.postgres.schema import Schema
 from tests.servers.emptied import EmptyStores
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import VERSIONS, Postgres
@@ -33,6 +34,8 @@ __all__ = [
     "postgres_version",
 ]
 
+Prepare = Callable[[Schema], None]
+
 
 class PostgresServers:
     """The servers of this process that tests share."""
@@ -41,7 +44,7 @@ class PostgresServers:
         self._templates = templates
         self._servers: dict[int, Postgres] = {}
         self._keeping: dict[int, Postgres] = {}
-        self._stores: dict[int, EmptyStores] = {}
+        self._stores: dict[tuple[int, Prepare | None], EmptyStores] = {}
 
     def make(self, version: int, **options: Any) -> Postgres:
         """Make a server that is not shared, from the session's initialised cluster of its version."""
@@ -65,10 +68,10 @@ class PostgresServers:
             self._keeping[version].start()
         return self._keeping[version]
 
-    def stores(self, version: int) -> EmptyStores:
-        """Return the empty stores of the running server of a version."""
+    def stores(self, version: int, prepare: Prepare | None = None) -> EmptyStores:
+        """Return the empty stores of the running server of a version, prepared in one way."""
         server = self.get(version)
-        return self._stores.setdefault(version, EmptyStores(server))
+        return self._stores.setdefault((version, prepare), EmptyStores(server, prepare))
 
     def close(self) -> None:
         """End them all."""
