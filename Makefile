@@ -32,7 +32,7 @@ demo: $(RUNNABLE)  ## the refund desk, its worker killed again and again; the ou
 	@$(BIN)/milepost demo $(ARGS)
 
 test: coverage strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
-	$(BIN)/pytest -n $(WORKERS) $(REST) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(REST) $(ARGS)
 
 coverage: $(TESTABLE)
 	$(BIN)/pytest tests/core -n $(WORKERS) --quiet --no-header --cov --cov-report=term-missing:skip-covered
