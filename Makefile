@@ -38,7 +38,7 @@ coverage: $(TESTABLE)
 	$(BIN)/pytest tests/core -n $(WORKERS) --quiet --no-header --cov --cov-report=term-missing:skip-covered
 
 lint: $(TESTABLE)  ## style, types, layers
-	@$(MAKE) --no-print-directory -j $(WORKERS) mypy style layers pyright
+	@$(MAKE) --no-print-directory $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j $(WORKERS)) mypy style layers pyright
 
 style: $(TESTABLE)
 	$(BIN)/ruff check .
@@ -102,7 +102,7 @@ strace:
 	fi
 
 # PostgreSQL 16 and 18 and Temporal come with the wheels of requirements/dev.lock; 15 and PgBouncer are the system's.
-servers:
+servers: strace  # one after the other: both install packages
 	@tests/servers/install.sh
 
 # --universal: one lock for every Python from 3.11 on and both systems. No index address and no header with a command line:
