@@ -20,7 +20,10 @@ EDITABLE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation soak)
 
-.PHONY: help demo test coverage hosts lint format bench duplicates evaluate faults soak mutants lock clean strace servers
+# The core's tests are run by `coverage`, alone; the rest of the suite follows without them, unless they are asked for.
+REST := $(if $(findstring tests/core,$(ARGS)),,--ignore=tests/core)
+
+.PHONY: help demo test coverage hosts lint style mypy pyright layers format bench duplicates evaluate faults soak mutants lock clean strace servers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -30,20 +33,29 @@ demo: $(RUNNABLE)  ## the refund desk, its worker killed again and again; the ou
 	@$(BIN)/milepost demo $(ARGS)
 
 test: coverage hosts strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(REST) $(ARGS)
 
 coverage: $(TESTABLE)
-	$(BIN)/pytest tests/core --quiet --no-header --cov --cov-report=term-missing:skip-covered
+	$(BIN)/pytest tests/core -n $(WORKERS) --quiet --no-header --cov --cov-report=term-missing:skip-covered
 
 # With their own top: what tests/conftest.py asks for is not installed there.
 hosts: $(HOSTS)  ## agent hosts that cannot be installed beside the others: the Claude Agent SDK, and the recipes
-	.venv-hosts/bin/pytest tests/hosts --confcutdir=tests/hosts --quiet --no-header
+	.venv-hosts/bin/pytest tests/hosts -n $(WORKERS) --confcutdir=tests/hosts --quiet --no-header
 
 lint: $(TESTABLE)  ## style, types, layers
+	@$(MAKE) --no-print-directory $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j $(WORKERS)) mypy style layers pyright
+
+style: $(TESTABLE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy: $(TESTABLE)
 	$(BIN)/mypy $(CHECKED)
+
+layers: $(TESTABLE)
 	$(BIN)/lint-imports --no-logo
+
+pyright: $(TESTABLE)
 	$(BIN)/pyright
 
 format: $(TESTABLE)  ## put the sources into the form that lint asks for
@@ -95,7 +107,7 @@ strace:
 	fi
 
 # PostgreSQL 16 and 18 and Temporal come with the wheels of requirements/dev.lock; 15 and PgBouncer are the system's.
-servers:
+servers: strace  # one after the other: both install packages
 	@tests/servers/install.sh
 
 # --universal: one lock for every Python from 3.11 on and both systems. No index address and no header with a command line:

@@ -12,6 +12,7 @@ from milepost.stores.postgres.connection import address
 from milepost.stores.postgres.schema import Schema
 from tests.servers.fixtures import (
     PostgresDatabase,
+    PostgresServers,
     bouncer,
     database,
     own_postgres,
@@ -40,11 +41,24 @@ def schema(database: PostgresDatabase) -> Iterator[Schema]:
 
 
 @pytest.fixture
-def roles(schema: Schema, database: PostgresDatabase) -> PostgresDatabase:
-    """A store with both roles: `working` is a worker, `ann` a person, `stranger` neither."""
-    schema.grant_roles()
-    database.server.execute(PEOPLE)
-    return database
+def roles(
+    request: pytest.FixtureRequest, postgres_servers: PostgresServers, postgres_version: int
+) -> Iterator[PostgresDatabase]:
+    """An empty store with both roles: `working` is a worker, `ann` a person, `stranger` neither.
+
+    It is in the new database of a test that asks for that, too, to do to it what only its owner may.
+    """
+    server = postgres_servers.get(postgres_version)
+    if "database" in request.fixturenames:
+        request.getfixturevalue("schema").grant_roles()
+        server.execute(PEOPLE)
+        yield request.getfixturevalue("database")
+        return
+    stores = postgres_servers.stores(postgres_version, Schema.grant_roles)
+    name = stores.take()
+    server.execute(PEOPLE)
+    yield PostgresDatabase(server, name)
+    stores.give_back(name)
 
 
 class Session:

@@ -40,7 +40,8 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield Stage(tmp_path)
         return
     servers: PostgresServers = request.getfixturevalue("postgres_servers")
-    server = servers.get(int(ON.removeprefix("postgres-")))
-    name = server.create_database()
-    yield DatabaseStage(tmp_path, server.url(name))
-    server.drop_database(name)
+    version = int(ON.removeprefix("postgres-"))
+    stores = servers.stores(version)
+    name = stores.take()
+    yield DatabaseStage(tmp_path, servers.get(version).url(name))
+    stores.give_back(name)

@@ -18,9 +18,9 @@ NEWEST = 18
 
 @pytest.fixture
 def stage(tmp_path: Path, postgres_servers: PostgresServers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """A fresh database and a clock that stands still until a test moves it."""
+    """A fresh store and a clock that stands still until a test moves it."""
     monkeypatch.setenv("MILEPOST_LOCAL", str(tmp_path / "local"))
-    server = postgres_servers.get(NEWEST)
-    name = server.create_database()
-    yield DatabaseStage(tmp_path, server.url(name))
-    server.drop_database(name)
+    stores = postgres_servers.stores(NEWEST)
+    name = stores.take()
+    yield DatabaseStage(tmp_path, postgres_servers.get(NEWEST).url(name))
+    stores.give_back(name)

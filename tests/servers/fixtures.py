@@ -1,8 +1,9 @@
 """Fixtures over real servers. A folder's conftest imports those that its tests ask for, and names them in `__all__`.
 
 Each pytest process has one PostgreSQL server a version, started when a test first asks for it and ended with the
-process; a cluster is initialised once a test session, and copied. Each test has a database of its own. A test that
-stops, kills or configures a server makes its own with `own_postgres`.
+process; a cluster is initialised once a test session, and copied. Each test has a database of its own: a new one, or,
+with `empty_store`, one with a store that was emptied and found to be as new. A test that stops, kills or configures a
+server makes its own with `own_postgres`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from milepost.stores.postgres.schema import Schema
+from tests.servers.emptied import EmptyStores
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import VERSIONS, Postgres
 
@@ -24,11 +27,14 @@ __all__ = [
     "PostgresDatabase",
     "bouncer",
     "database",
+    "empty_store",
     "own_postgres",
     "postgres",
     "postgres_servers",
     "postgres_version",
 ]
+
+Prepare = Callable[[Schema], None]
 
 
 class PostgresServers:
@@ -37,6 +43,8 @@ class PostgresServers:
     def __init__(self, templates: Path) -> None:
         self._templates = templates
         self._servers: dict[int, Postgres] = {}
+        self._keeping: dict[int, Postgres] = {}
+        self._stores: dict[tuple[int, Prepare | None], EmptyStores] = {}
 
     def make(self, version: int, **options: Any) -> Postgres:
         """Make a server that is not shared, from the session's initialised cluster of its version."""
@@ -53,9 +61,21 @@ class PostgresServers:
             server.start()
         return server
 
+    def keeping(self, version: int) -> Postgres:
+        """Return the running server of a version that waits for the disk; the other one does not, to be quick."""
+        if version not in self._keeping:
+            self._keeping[version] = self.make(version, settings={"fsync": "on", "full_page_writes": "on"})
+            self._keeping[version].start()
+        return self._keeping[version]
+
+    def stores(self, version: int, prepare: Prepare | None = None) -> EmptyStores:
+        """Return the empty stores of the running server of a version, prepared in one way."""
+        server = self.get(version)
+        return self._stores.setdefault((version, prepare), EmptyStores(server, prepare))
+
     def close(self) -> None:
         """End them all."""
-        for server in self._servers.values():
+        for server in (*self._servers.values(), *self._keeping.values()):
             server.close()
 
 
@@ -116,6 +136,15 @@ def database(postgres: Postgres) -> Iterator[PostgresDatabase]:
     name = postgres.create_database()
     yield PostgresDatabase(postgres, name)
     postgres.drop_database(name)
+
+
+@pytest.fixture
+def empty_store(postgres_servers: PostgresServers, postgres_version: int) -> Iterator[PostgresDatabase]:
+    """A database with an empty store in it, of this test."""
+    stores = postgres_servers.stores(postgres_version)
+    name = stores.take()
+    yield PostgresDatabase(postgres_servers.get(postgres_version), name)
+    stores.give_back(name)
 
 
 @pytest.fixture

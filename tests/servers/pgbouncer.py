@@ -67,6 +67,12 @@ class PgBouncer:
             return True
         return False
 
+    def cut(self, database: str) -> None:
+        """Cut every connection of a database, on both sides. Who connects to it later gets new ones."""
+        with psycopg.connect(self.url("pgbouncer"), autocommit=True) as console:
+            for order in ("KILL", "RESUME"):
+                console.execute(f"{order} {database}".encode())
+
     def kill(self) -> None:
         """Kill it; every connection through it is cut."""
         self._process.end(signal.SIGKILL)

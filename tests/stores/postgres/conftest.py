@@ -1,4 +1,4 @@
-"""A fresh database for each test, on a real server of each version."""
+"""A store for each test, on a real server of each version: made in a new `database`, or found in an `empty_store`."""
 
 import pytest
 
@@ -6,13 +6,14 @@ from milepost.stores.postgres.store import PostgresStore
 from tests.servers.fixtures import (
     PostgresDatabase,
     database,
+    empty_store,
     own_postgres,
     postgres,
     postgres_servers,
     postgres_version,
 )
 
-__all__ = ["database", "own_postgres", "postgres", "postgres_servers", "postgres_version", "stores"]
+__all__ = ["database", "empty_store", "own_postgres", "postgres", "postgres_servers", "postgres_version", "stores"]
 
 
 class PostgresPlace:

@@ -1,23 +1,32 @@
 """The same behind PgBouncer in transaction mode, where each transaction may meet another connection of the server."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
 from milepost.stores.postgres.connection import address, connect, settle
 from milepost.testing import store_conformance as conformance
-from tests.servers.fixtures import PostgresDatabase, bouncer
+from tests.servers.fixtures import PostgresDatabase, PostgresServers
 from tests.servers.pgbouncer import PgBouncer
 from tests.stores.postgres.conftest import PostgresPlace
 
-__all__ = ["bouncer"]
-pytestmark = pytest.mark.parametrize("postgres_version", [18], ids=["postgres-18"])
+VERSION = 18
+pytestmark = pytest.mark.parametrize("postgres_version", [VERSION], ids=[f"postgres-{VERSION}"])
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres_servers: PostgresServers) -> Iterator[PgBouncer]:
+    """A pooler with fewer connections to each database than the tests have open."""
+    made = PgBouncer(postgres_servers.get(VERSION), connections=3)
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def stores(database: PostgresDatabase, bouncer: Callable[..., PgBouncer]) -> PostgresPlace:
-    """The database, by way of a pooler with fewer connections than the tests have open."""
-    return PostgresPlace(bouncer(connections=3).url(database.name))
+def stores(empty_store: PostgresDatabase, pooler: PgBouncer) -> Iterator[PostgresPlace]:
+    """An empty store, by way of the pooler, which has no connection to it yet."""
+    yield PostgresPlace(pooler.url(empty_store.name))
+    pooler.cut(empty_store.name)
 
 
 class TestClaims(conformance.Claims): ...
@@ -48,10 +57,10 @@ class TestTransactions(conformance.Transactions): ...
 
 
 def test_a_pooler_is_recognised_and_nothing_is_prepared_behind_it(
-    stores: PostgresPlace, database: PostgresDatabase
+    stores: PostgresPlace, empty_store: PostgresDatabase
 ) -> None:
     """Requirement 33."""
-    for url, prepared in ((stores.url, False), (database.url, True)):
+    for url, prepared in ((stores.url, False), (empty_store.url, True)):
         connection = connect(address(url))
         settle(connection, address(url))
         assert (connection.prepare_threshold is not None) is prepared

@@ -3,8 +3,14 @@
 import pytest
 
 from milepost.testing import store_conformance as conformance
-from tests.servers.fixtures import OwnPostgres
+from tests.servers.fixtures import PostgresDatabase, PostgresServers
 from tests.stores.postgres.conftest import PostgresPlace
+
+
+@pytest.fixture
+def stores(empty_store: PostgresDatabase) -> PostgresPlace:
+    """An empty store. `TestOpening` and the other modules here have theirs made by the first who opens it."""
+    return PostgresPlace(empty_store.url)
 
 
 class TestBreakers(conformance.Breakers): ...
@@ -36,9 +42,9 @@ class TestKilling(conformance.Killing): ...
 
 class TestOpening(conformance.Opening):
     @pytest.fixture
-    def stores(self, own_postgres: OwnPostgres, postgres_version: int) -> PostgresPlace:
+    def stores(self, postgres_servers: PostgresServers, postgres_version: int) -> PostgresPlace:
         """A database of a server that keeps what it was given; the others skip the disk, to be quick."""
-        server = own_postgres(postgres_version, settings={"fsync": "on", "full_page_writes": "on"})
+        server = postgres_servers.keeping(postgres_version)
         return PostgresPlace(server.url(server.create_database()))
 
 
