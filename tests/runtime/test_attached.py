@@ -327,3 +327,28 @@ async def test_a_host_waits_for_a_worker_that_takes_the_run_to_hear_of_something
             await app.deny((await app.inspect.approvals("asked"))[0].id, by="ann", why="no")
             async with app.attach(key=f"thread-{n}") as run:
                 assert await run.attempt("call_1", tools["publish"], f"news {n}") == mp.Failed("denied by ann: no")
+
+
+async def test_a_new_id_does_not_go_beside_an_equal_call_that_is_tried_again(stage: Stage) -> None:
+    """It failed for certain, and its next try is due later: under two ids it would be sent twice."""
+    sent: list[str] = []
+
+    @mp.tool(effect="keyed", key_ttl="1h", retry=mp.Retry(3, first="1h", most="1h"))
+    async def pay(call: mp.Call, order: str) -> str:
+        if call.attempt == 1:
+            raise mp.NotSent("busy")
+        sent.append(f"{order} {call.key}")
+        return "paid"
+
+    app = mp.App(stage.url, tools=[pay], clock=stage.clock)
+    async with app.attach(key="thread-7") as run:
+        first = await run.attempt("call_1", pay, "o-1")
+        again = await run.attempt("call_2", pay, "o-1")
+        assert isinstance(first, mp.Waiting)
+        assert isinstance(again, mp.Waiting)
+        assert (first.reason, again.reason) == ("time", "person")
+        assert "equals @call_1" in again.ask
+        stage.clock.advance("1h")
+        assert await run.attempt("call_1", pay, "o-1") == mp.Confirmed("paid")
+        assert isinstance(await run.attempt("call_2", pay, "o-1"), mp.Waiting)
+    assert len(sent) == 1

@@ -239,7 +239,8 @@ class HostRun(SegmentRun, AttachedRun):
             if id_ != own and (call.tool, call.digest) == (tool.name, bound.digest):
                 return f"@{id_}"
         for record in self._session.state.effects():
-            if (record.tool, record.digest) == (tool.name, bound.digest) and record.outcome != "failed":
+            gone = record.outcome == "failed" and record.final  # else it is tried again, under its own id
+            if (record.tool, record.digest) == (tool.name, bound.digest) and not gone:
                 return record.step
         for id_, name, digest, outcome, _ in self._calls.values():
             if (name, digest) == (tool.name, bound.digest) and outcome != "failed":
