@@ -14,7 +14,7 @@ from psycopg import sql
 from milepost.stores import named_sql
 
 QUESTIONS = named_sql.load("soak", "questions.sql")
-PER_PROCESS = 5  # writing, reading twice, the lease, and the one that listens
+PER_PROCESS = 6  # writing, reading three times, the lease, and the one that listens
 
 
 @dataclass(frozen=True)
