@@ -81,7 +81,7 @@ class Approvals:
             self._became.append((entry.id, "approved", entry.by))
         for id_ in self._open:
             approval = after.get(id_)
-            if approval is None:
+            if approval is None or self._state.ended:
                 self._became.append((id_, "void", ""))
             elif not approval.open:
                 self._became.append((id_, approval.verdict, approval.by))
