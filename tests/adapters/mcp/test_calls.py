@@ -270,15 +270,12 @@ async def test_a_scope_that_the_file_no_longer_gives_is_taken_from_runs_that_beg
         for run in ("a", "b"):
             await desk.ask("ann", run=run)
 
-    outcomes = []
     async with desk.started() as app:
-        for run in ("a", "b"):
-            outcomes.append((await desk.ask("bo", run=run)).outcome)
+        outcomes = [(await desk.ask("bo", run=run)).outcome for run in ("a", "b")]
         granted = (await desk.ask("bo", run="b")).run_id
         await app.grant(granted, scopes=["pay"], by="ann", why="for today")
     async with desk.started():
-        for run in ("a", "b"):
-            outcomes.append((await desk.ask("bo", run=run)).outcome)
+        outcomes += [(await desk.ask("bo", run=run)).outcome for run in ("a", "b")]
 
     assert [one.reason if isinstance(one, mp.Waiting) else "confirmed" for one in outcomes] == [
         "authority", "authority", "authority", "confirmed",

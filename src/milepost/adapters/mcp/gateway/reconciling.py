@@ -36,13 +36,9 @@ def reconciler(connection: Connection, asked: Asked) -> Callable[..., Any]:
     """Return what asks for one attempt; it is given the call and the arguments of the tool."""
 
     async def find(call: Call, **arguments: Any) -> Finding[Any]:
-        client = await connection.client()
         given = {name: filled(value, call.key, arguments) for name, value in asked.arguments.items()}
-        try:
+        async with connection.use() as client:
             answer = await client.call_tool(asked.tool, given, read_timeout_seconds=30)
-        except BaseException:
-            connection.broken(client)
-            raise
         return judged(asked, answer, call.key, arguments)
 
     return find
