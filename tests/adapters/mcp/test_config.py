@@ -54,6 +54,10 @@ def test_paths_are_seen_from_the_folder_of_the_file_wherever_a_host_starts_the_g
         ("[server.bank.tool.mail]\ncost = { usd = 0.3 }", "usd in cost of [server.bank.tool.mail] is no amount"),
         ('[server.bank.tool.mail]\neffect = "queryable"', "has no reconcile"),
         ("[server.bank.tool.mail.reconcile]\nabsent = { a = 1 }", "needs a tool to ask"),
+        (
+            '[server.bank.tool.mail.reconcile]\ntool = "f"\nhappened = { "structure.found" = true }',
+            "looks at 'structure.found'",
+        ),
         ('[server.bank.tool.mail]\nerrors = "fine"', 'is "unknown" or "rejected"'),
         ('[server.bank.tool.mail]\nerrors = ["fine"]', 'is "unknown" or "rejected"'),
         ('[server.bank.tool.mail]\nrepeatable = "no"', "repeatable of [server.bank.tool.mail] is 'no'"),

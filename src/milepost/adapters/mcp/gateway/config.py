@@ -45,6 +45,7 @@ OF_TOOL = DECLARED | {"approval", "reconcile"}
 OF_SERVER = frozenset({"command", "cwd", "env", "url", "headers", "tool"})
 OF_CALLER = frozenset({"token", "tools", "scopes", "tenant", "budget"})
 OF_FILE = frozenset({"store", "policy", "trust", "encryption", "remember", "http", "stdio", "server", "caller"})
+VIEWS = ("json", "structured", "text")  # what of an answer a path leads into
 OF_RECONCILE = frozenset({"tool", "arguments", "happened", "absent", "same"})
 REMEMBER_LEAST_MS = 60_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
@@ -242,13 +243,11 @@ class _Reading:
         happened = self.table(given, "happened", where)
         if name is None or not happened:
             self.problems.append(f"{where} needs a tool to ask, and happened = {{…}}, what it answers if so")
-        return Asked(
-            name or "",
-            self.table(given, "arguments", where),
-            happened,
-            self.table(given, "absent", where),
-            self.table(given, "same", where),
-        )
+        absent, same = self.table(given, "absent", where), self.table(given, "same", where)
+        for path in (*happened, *absent, *same):
+            if path.split(".")[0] not in VIEWS:
+                self.problems.append(f"{where} looks at {path!r}, which begins with none of {', '.join(VIEWS)}")
+        return Asked(name or "", self.table(given, "arguments", where), happened, absent, same)
 
     def caller(self, name: str, given: Any) -> CallerEntry:
         where = f"[caller.{name}]"

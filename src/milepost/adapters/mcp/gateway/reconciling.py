@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from milepost.definitions.call import Call, Finding
 
 MISSING = object()
+ARGUMENT = "$args."
 
 
 def reconciler(connection: Connection, asked: Asked) -> Callable[..., Any]:
@@ -94,6 +95,6 @@ def filled(value: Any, key: str, arguments: Mapping[str, Any]) -> Any:
     """Return a value of the file, where it is a text that names something, what it names."""
     if value == "$key":
         return key
-    if isinstance(value, str) and value.startswith("$args."):
-        return at(dict(arguments), value.removeprefix("$args."))
+    if isinstance(value, str) and value.startswith(ARGUMENT):
+        return at(dict(arguments), value.removeprefix(ARGUMENT))
     return value

@@ -125,14 +125,18 @@ class Gateway:
 def listing(offered: Offered) -> Listed:
     """Return how a tool is offered: the server's own words, and the arguments that are left to the caller.
 
-    Without an output schema, because a call that waits is answered in words.
+    Without an output schema, because a call that waits is answered in words. That it only reads is said of declared
+    reads alone: hosts ask nobody before those, and repeat them.
     """
+    hints = offered.listed.annotations
+    if hints is not None and hints.read_only_hint and offered.tool.effect != "read":
+        hints = hints.model_copy(update={"read_only_hint": False})
     return Listed(
         name=offered.tool.name,
         title=offered.listed.title,
         description=offered.tool.description or None,
         input_schema=dict(offered.tool.parameters),
-        annotations=offered.listed.annotations,
+        annotations=hints,
     )
 
 
