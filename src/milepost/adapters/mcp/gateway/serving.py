@@ -34,7 +34,7 @@ from milepost.adapters.mcp.gateway.callers import Callers
 from milepost.adapters.mcp.gateway.calls import Calls
 from milepost.adapters.mcp.gateway.input import ending_input
 from milepost.app import App
-from milepost.errors import MilepostError, Waiting
+from milepost.errors import InvalidArguments, MilepostError, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -117,7 +117,8 @@ class Gateway:
                 if asked:
                     attempted = await calls.again(attempted, found.tool, arguments)
         except MilepostError as error:
-            log.warning("%s of %s: %s", params.name, caller.name, error)
+            said = error.code if isinstance(error, InvalidArguments) else error  # whose words quote what was given
+            log.warning("%s of %s: %s", params.name, caller.name, said)
             return answering.refused(error, params.name)
         return answering.answer(attempted, params.name)
 
