@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
+import httpx2
 import pytest
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from tests.adapters.mcp.town import Town, host, meta, said
+from tests.adapters.mcp.town import TOKENS, Town, host, meta, said
 
 
 class User:
@@ -139,3 +140,25 @@ async def test_a_rule_of_the_policy_that_denies_is_final_for_every_host(town: To
     assert (denied.is_error, meta(denied, "outcome")) == (True, "failed")
     assert "no mail to strangers" in said(denied)
     assert town.ledger("mail", to) == []
+
+
+async def test_a_host_that_can_only_open_pages_is_told_to_wait_and_is_not_asked(
+    town: Town, address: str, order: str
+) -> None:
+    """A question that it cannot put to its user would never be answered."""
+    headers = {"Authorization": f"Bearer {TOKENS['DESK_TOKEN']}", "Accept": "application/json, text/event-stream"}
+    able = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {"url": {}}}}
+    call = {"name": "strict_charge", "arguments": {"order": order, "cents": 5}}
+    async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
+
+        async def says(method: str, **more: Any) -> str:
+            answer = await http.post(address, json={"jsonrpc": "2.0", "method": method, **more})
+            http.headers.update({name: answer.headers[name] for name in ("mcp-session-id",) if name in answer.headers})
+            return answer.text
+
+        await says("initialize", id=1, params={**able, "clientInfo": {"name": "h", "version": "1"}})
+        await says("notifications/initialized")
+        told = await says("tools/call", id=2, params=call)
+
+    assert '"milepost/reason":"approval"' in told
+    assert "elicitation/create" not in told

@@ -1,5 +1,6 @@
 """Which recorded call a request is: in periods, over failures, and for tools that may be repeated."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from milepost.adapters.foreign import foreign
 from milepost.adapters.mcp.gateway.calls import Attempted, Calls
 from milepost.adapters.mcp.gateway.config import CallerEntry, Config
 from milepost.stores.api import Query
+from tests.adapters.mcp.town import soon
 from tests.runtime.stage import Stage
 
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
@@ -28,19 +30,22 @@ class Desk:
         self.stage = stage
         self.sent: list[str] = []
         self.fails: BaseException | None = None
+        self.release = asyncio.Event()
+        self.release.set()
         self.tool = foreign("mail", SCHEMA, self._send, **declared)
         self.calls: Calls
 
     async def _send(self, _: mp.Call, arguments: dict[str, Any]) -> Any:
         self.sent.append(arguments["to"])
+        await self.release.wait()
         if self.fails is not None:
             raise self.fails
         return {"content": []}
 
     @asynccontextmanager
-    async def started(self) -> AsyncIterator[mp.App]:
+    async def started(self, **options: Any) -> AsyncIterator[mp.App]:
         """A gateway's life."""
-        app = mp.App(self.stage.url, tools=[self.tool], clock=self.stage.clock)
+        app = mp.App(self.stage.url, tools=[self.tool], clock=self.stage.clock, **options)
         async with app:
             self.calls = Calls(app, CALLER, CONFIG)
             yield app
@@ -204,3 +209,95 @@ async def test_a_gateway_that_began_its_period_early_finds_what_another_did_in_t
 
     assert again.recorded
     assert (desk.sent, other.sent) == (["bo"], ["ann"])
+
+
+async def test_reads_that_are_made_at_once_are_answered_when_their_run_is_long_enough(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one that is under way ends the run."""
+    monkeypatch.setattr("milepost.adapters.mcp.gateway.calls.READS_A_RUN", 2)
+    desk = Desk(stage, effect="read")
+    desk.release.clear()
+
+    async with desk.started() as app:
+        asking = [asyncio.ensure_future(desk.ask(f"{n}")) for n in range(5)]
+        await soon(lambda: len(desk.sent) == 5)
+        desk.release.set()
+        answers = await asyncio.gather(*asking)
+        runs = await app.inspect.runs(Query())
+
+    assert [type(answer.outcome) for answer in answers] == [mp.Confirmed] * 5
+    assert sorted(run.status == "done" for run in runs) == [False, True, True]
+
+
+async def test_a_read_that_waits_for_approval_is_done_once_it_is_approved_and_asked_for_again(stage: Stage) -> None:
+    desk = Desk(stage, effect="read", approval=True)
+
+    async with desk.started() as app:
+        waits, still = await desk.ask(), await desk.ask()
+        asked = await app.inspect.approvals("asked")
+        await app.approve(asked[0].id, by="ann")
+        done, anew = await desk.ask(), await desk.ask()
+
+    assert isinstance(waits.outcome, mp.Waiting)
+    assert (len(asked), waits.id == still.id == done.id) == (1, True)
+    assert isinstance(done.outcome, mp.Confirmed)
+    assert isinstance(anew.outcome, mp.Waiting)
+    assert desk.sent == ["ann"]
+
+
+async def test_a_read_for_which_the_policy_asks_is_done_once_it_is_approved_and_asked_for_again(stage: Stage) -> None:
+    desk = Desk(stage, effect="read")
+    policy = stage.folder / "policy.toml"
+    policy.write_text('version = "1"\n[[rule]]\nname = "all"\nverdict = "ask"\n')
+
+    async with desk.started(policy=str(policy)) as app:
+        await desk.ask("ann")
+        await desk.ask("ann")
+        asked = await app.inspect.approvals("asked")
+        await app.approve(asked[0].id, by="ann")
+        done = await desk.ask("ann")
+
+    assert len(asked) == 1
+    assert isinstance(done.outcome, mp.Confirmed)
+
+
+async def test_a_scope_that_the_file_no_longer_gives_is_taken_from_runs_that_began_with_it(stage: Stage) -> None:
+    """Requirement 71. What a person granted to a run stays."""
+    desk = Desk(stage, scopes=["pay"])
+    async with desk.started() as app:
+        desk.calls = Calls(app, replace(CALLER, scopes=("pay",)), CONFIG)
+        for run in ("a", "b"):
+            await desk.ask("ann", run=run)
+
+    async with desk.started() as app:
+        outcomes = [(await desk.ask("bo", run=run)).outcome for run in ("a", "b")]
+        granted = (await desk.ask("bo", run="b")).run_id
+        await app.grant(granted, scopes=["pay"], by="ann", why="for today")
+    async with desk.started():
+        outcomes += [(await desk.ask("bo", run=run)).outcome for run in ("a", "b")]
+
+    assert [one.reason if isinstance(one, mp.Waiting) else "confirmed" for one in outcomes] == [
+        "authority", "authority", "authority", "confirmed",
+    ]  # fmt: skip
+    assert desk.sent == ["ann", "ann", "bo"]
+
+
+@pytest.mark.parametrize("declared", [{"repeatable": True}, {"effect": "read"}])
+async def test_an_id_that_is_under_way_with_other_arguments_does_not_get_their_answer(
+    stage: Stage, declared: dict[str, Any]
+) -> None:
+    desk = Desk(stage, **declared)
+    desk.release.clear()
+
+    async with desk.started():
+        one = asyncio.ensure_future(desk.ask("ann", run="r", call="c"))
+        await soon(lambda: desk.sent)
+        other = asyncio.ensure_future(desk.ask("bo", run="r", call="c"))
+        await asyncio.sleep(0)
+        desk.release.set()
+        answers = await asyncio.gather(one, other, return_exceptions=True)
+
+    assert isinstance(answers[0], Attempted)
+    assert isinstance(answers[1], mp.Diverged)
+    assert desk.sent == ["ann"]

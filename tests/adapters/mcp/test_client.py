@@ -6,16 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from mcp import Client, MCPError
+from mcp.server import Server as LowServer
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, EmptyResult, ListToolsResult, TextContent, ToolAnnotations
+from mcp_types import Tool as Listed
 
 import milepost as mp
 from milepost.adapters.mcp import Server
+from milepost.adapters.mcp.connection import Connection
+from milepost.adapters.mcp.sending import fitting, from_json
 from milepost.adapters.mcp.server import tightened
-from tests.adapters.mcp.town import BANK, Town
+from tests.adapters.mcp.town import BANK, Town, soon
 from tests.polling import eventually
 
 
@@ -52,6 +57,27 @@ class Outside:
 
     def connect(self) -> Client:
         return Client(self.server)
+
+    def connect_busy(self) -> Client:
+        """A client of a server that answers nothing else while it works on a call."""
+
+        async def answers(*_: Any) -> EmptyResult:
+            await self.release.wait()
+            return EmptyResult()
+
+        busy: LowServer[Any] = LowServer("busy", on_ping=answers, on_list_tools=self._list, on_call_tool=self._call)
+        return Client(busy, mode="legacy")
+
+    async def _list(self, *_: Any) -> ListToolsResult:
+        schema = {"type": "object", "properties": {"what": {"type": "string"}}}
+        return ListToolsResult(tools=[Listed(name="act", input_schema=schema)])
+
+    async def _call(self, _: Any, params: Any) -> CallToolResult:
+        what = params.arguments["what"]
+        self.seen.append((what, {}))
+        if what == "slow":
+            await self.release.wait()
+        return CallToolResult(content=[TextContent(type="text", text=f"did {what}")])
 
 
 @pytest.fixture
@@ -158,6 +184,91 @@ async def test_a_server_that_cannot_be_reached_was_sent_nothing(store: str) -> N
 
     assert isinstance(came, mp.Failed)
     assert "nothing was sent" in came.why
+
+
+async def test_a_server_that_is_busy_with_one_call_does_not_lose_it_to_the_next_one(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers nothing else meanwhile: the next call takes another connection, and the first one is left its own."""
+    monkeypatch.setattr("milepost.adapters.mcp.connection.IDLE_S", 0)
+    outside = Outside()
+    outside.release.clear()
+    bank = Server("bank", Connection("bank", outside.connect_busy, connect_s=0.3), act={})
+    tools = list((await bank.tools()).values())
+
+    async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+        first = asyncio.ensure_future(bank.attempt(run, "call_1", "act", {"what": "slow"}))
+        await soon(lambda: outside.seen)
+        second = await bank.attempt(run, "call_2", "act", {"what": "b"})
+        outside.release.set()
+        came = await first
+    await bank.close()
+
+    assert [type(one) for one in (came, second)] == [mp.Confirmed, mp.Confirmed]
+
+
+async def test_calls_that_wait_for_a_connection_until_their_time_is_up_were_not_sent(store: str) -> None:
+    """One after another tries to connect to a server that accepts and says nothing."""
+    held: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp"
+    there = Server("bank", Outside().connect, act={})
+    listed = await there.listed()
+    await there.close()
+    connection = Connection("bank", lambda: Client(address), connect_s=0.4)
+    bank = Server("bank", connection, act={"timeout": "500ms", "retry": mp.Retry(attempts=1)})
+    tools = list(bank.declare(listed).values())
+
+    async with mp.App(store, tools=tools).attach(key="thread-1") as run:
+        came = await asyncio.gather(*(bank.attempt(run, f"c-{n}", "act", {"what": f"{n}"}) for n in range(3)))
+    await bank.close()
+    for writer in held:
+        writer.close()
+    silent.close()
+
+    assert [type(one) for one in came] == [mp.Failed] * 3
+    assert ["nothing was sent" in one.why for one in came if isinstance(one, mp.Failed)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"$ref": "http://127.0.0.1:9/schema"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "#/nowhere"},
+        {"type": "strng"},
+        {"pattern": "(["},
+    ],
+)
+def test_a_schema_by_which_nothing_can_be_checked_is_refused_and_nothing_is_fetched_for_it(
+    argument: dict[str, Any],
+) -> None:
+    """A server could let us ask any address, or let every call end in an error after it was declared well."""
+    bank = Server("bank", Outside().connect, act={})
+    schema = {"type": "object", "properties": {"what": argument}}
+
+    with pytest.raises(mp.InvalidDeclaration, match="no JSON schema by itself"):
+        bank.declare([Listed(name="act", input_schema=schema)])
+
+
+def test_a_schema_of_an_older_draft_and_one_that_points_into_itself_are_taken() -> None:
+    bank = Server("bank", Outside().connect, act={})
+    older = {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"what": {"items": [{}]}}}
+    within = {"$defs": {"text": {"type": "string"}}, "properties": {"what": {"$ref": "#/$defs/text"}}}
+
+    for schema in (older, within):
+        bank.declare([Listed(name="act", input_schema={"type": "object", **schema})])
+        fitting(bank._tools["act"], {})
+    with pytest.raises(mp.InvalidArguments):
+        fitting(bank._tools["act"], {"what": 5})
+
+
+@pytest.mark.parametrize("typed", [None, "ch_1", 5, ["a"], {"id": "ch_1"}, {"content": "a"}])
+def test_what_a_person_typed_who_resolved_a_call_is_a_result(typed: Any) -> None:
+    result = from_json(typed)
+
+    assert text(result) == (typed if isinstance(typed, str) else msgspec.json.encode(typed).decode())
+    assert result.structured_content == (typed if isinstance(typed, dict) else None)
 
 
 async def test_a_batch_with_one_call_that_waits_lets_its_siblings_finish(store: str) -> None:

@@ -54,8 +54,17 @@ def test_paths_are_seen_from_the_folder_of_the_file_wherever_a_host_starts_the_g
         ("[server.bank.tool.mail]\ncost = { usd = 0.3 }", "usd in cost of [server.bank.tool.mail] is no amount"),
         ('[server.bank.tool.mail]\neffect = "queryable"', "has no reconcile"),
         ("[server.bank.tool.mail.reconcile]\nabsent = { a = 1 }", "needs a tool to ask"),
+        (
+            '[server.bank.tool.mail.reconcile]\ntool = "f"\nhappened = { "structure.found" = true }',
+            "looks at 'structure.found'",
+        ),
         ('[server.bank.tool.mail]\nerrors = "fine"', 'is "unknown" or "rejected"'),
+        ('[server.bank.tool.mail]\nerrors = ["fine"]', 'is "unknown" or "rejected"'),
+        ('[server.bank.tool.mail]\nrepeatable = "no"', "repeatable of [server.bank.tool.mail] is 'no'"),
+        ("[server.bank.tool.mail]\nname = 5", "name of [server.bank.tool.mail] is 5"),
         ('[caller.clerk]\ntoken = "secret"', "stands in the file"),
+        ('[caller.clerk]\ntoken = "$1secret"', "stands in the file"),
+        ('[caller.clerk]\ntoken = "$TOKEN-secret"', "stands in the file"),
         ('[caller.clerk]\ntoken = "$NO_SUCH"', "NO_SUCH is not set"),
         ('[caller.clerk]\ntoken = "$EMPTY"', "EMPTY is not set"),
         ('[caller.clerk]\ntoken = "$TOKEN"\n[caller.other]\ntoken = "$TOKEN"', "two callers have the same token"),
@@ -74,6 +83,12 @@ def test_what_cannot_be_honoured_is_refused(added: str, why: str, tmp_path: Path
 
     assert why in str(refused.value)
     assert refused.value.code == "bad_gateway"
+
+
+@pytest.mark.parametrize("remember", ["0s", "5s"])
+def test_calls_are_remembered_for_a_minute_at_least(remember: str, tmp_path: Path) -> None:
+    with pytest.raises(BadGateway, match="needs a minute at least"):
+        written(tmp_path, f'remember = "{remember}"\n{WHOLE}')
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:

@@ -233,3 +233,16 @@ async def test_a_host_starts_a_gateway_of_its_own_and_two_of_them_share_one_stor
 
     assert [meta(answer, "outcome") for answer in answers] == ["confirmed"] * 6
     assert [len(town.ledger("charge", f"{order}.{n}")) for n in range(3)] == [1, 1, 1]
+
+
+async def test_a_log_does_not_quote_the_arguments_of_a_call(town: Town, order: str) -> None:
+    gateway, address = town.open_gateway("logged")
+    async with host(address) as client:
+        answer = await client.call_tool("bank_charge", {"order": order, "cents": "sk-secret"})
+    gateway.terminate()
+    assert gateway.stderr is not None
+    logged = gateway.stderr.read()
+
+    assert "sk-secret" in said(answer)
+    assert "bank_charge of desk: invalid_arguments" in logged
+    assert "sk-secret" not in logged

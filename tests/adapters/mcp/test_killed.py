@@ -1,11 +1,16 @@
 """The gateway is killed for real between a request and its answer, and started again on the same store."""
 
 import asyncio
+import json
+import signal
 import subprocess
+import sys
 
+import pytest
 from mcp_types import CallToolResult
 
 from tests.adapters.mcp.town import Town, host, leaving, meta, said, soon
+from tests.polling import eventually
 
 
 async def killed_in(town: Town, name: str, over: str, tool: str, **arguments: object) -> str:
@@ -92,3 +97,45 @@ async def test_a_gateway_that_is_told_to_end_answers_what_is_under_way_first(tow
 
     assert meta(answer, "outcome") == "confirmed"
     assert gateway.returncode == 0
+
+
+def ask(gateway: "subprocess.Popen[str]", **request: object) -> None:
+    """Say something to a gateway on stdin."""
+    assert gateway.stdin is not None
+    gateway.stdin.write(json.dumps({"jsonrpc": "2.0", **request}) + "\n")
+    gateway.stdin.flush()
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "input, then SIGTERM"])
+def test_a_gateway_on_stdin_that_is_told_to_end_records_what_is_under_way_first(
+    town: Town, order: str, how: str
+) -> None:
+    """Requirement 18. Hosts close the input, and send SIGTERM a moment later. A signal alone leaves time to answer."""
+    name, params = how[:7].replace(",", ""), {"name": "bank_mail", "arguments": {"to": order}}
+    start = town.stdio(name)
+    with subprocess.Popen(
+        [sys.executable, *start.args], env=start.env, cwd=town.folder, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as gateway:  # fmt: skip
+        town.processes.append(gateway)
+        host = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "h", "version": "1"}}
+        ask(gateway, id=1, method="initialize", params=host)
+        ask(gateway, method="notifications/initialized")
+        town.misbehave("hold", order)
+        ask(gateway, id=2, method="tools/call", params=params)
+        eventually(lambda: town.ledger("mail", order), saying="the mail is sent")
+        if how.startswith("input"):
+            assert gateway.stdin is not None
+            gateway.stdin.close()
+        gateway.send_signal(signal.SIGINT if how == "SIGINT" else signal.SIGTERM)
+        town.behave("hold", order)
+        assert gateway.wait(20) == 0
+        assert gateway.stdout is not None
+        told = [json.loads(line) for line in gateway.stdout]
+
+    if how.startswith("SIG"):
+        assert told[-1]["result"]["_meta"]["milepost/outcome"] == "confirmed"
+    else:
+        assert "error" in told[-1]
+    done = town.milepost("runs", "--json", "--needs-you", "--store", town.store(name))
+    assert done.stdout.strip() in {"", "[]"}, done.stdout

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from mcp import Client
+from mcp_types import Tool, ToolAnnotations
 
+from milepost.adapters.mcp import Server
 from milepost.adapters.mcp.gateway.command import gateway
-from milepost.adapters.mcp.gateway.config import BadGateway
+from milepost.adapters.mcp.gateway.config import BadGateway, ToolEntry
+from milepost.adapters.mcp.gateway.downstream import Offered
 from milepost.adapters.mcp.gateway.listing import lines
+from milepost.adapters.mcp.gateway.serving import listing
 from tests.adapters.mcp.town import TOKENS, Town
 
 
@@ -62,6 +67,40 @@ def test_a_declaration_that_its_server_contradicts_is_tightened_and_listed(town:
     done = listed(file)
 
     assert "  mail as bank_mail: irreversible; tightened, because it is declared a read, and its server" in done.output
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "why"),
+    [
+        ('{ order = "$args.order" }', '{ ordre = "$args.order" }', "gives find_charge ordre, which it does not take"),
+        ('{ order = "$args.order" }', '{ order = "$args.ordre" }', "says $args.ordre, and it has no argument ordre"),
+        ('"$args.cents"', '"$args.cts"', "says $args.cts"),
+        ('effect = "read"', 'effect = "read"\nscopes = ["look"]', "scopes keep nobody"),
+    ],
+)
+def test_a_question_that_names_nothing_and_a_scope_that_holds_nobody_are_found(
+    town: Town, said: str, instead: str, why: str
+) -> None:
+    """A question with a misspelt filter may be answered about any attempt."""
+    file = town.file("misnamed")
+    file.write_text(file.read_text().replace(said, instead))
+
+    done = listed(file)
+
+    assert done.exit_code == 1
+    assert why in done.output
+
+
+@pytest.mark.parametrize(("effect", "shown"), [("read", True), ("irreversible", False)])
+def test_a_host_is_told_that_a_tool_only_reads_where_it_is_declared_so(effect: str, *, shown: bool) -> None:
+    hints = ToolAnnotations(read_only_hint=True, title="Look")
+    server = Server("bank", lambda: Client("http://127.0.0.1:9/mcp"), look={"effect": effect})
+    said = Tool(name="look", input_schema={"type": "object"}, annotations=hints)
+    tool = server.declare([said])["look"]
+
+    told = listing(Offered("bank", said, ToolEntry({}, approval=False, elicited=False, asked=None), tool, ""))
+
+    assert told.annotations == hints.model_copy(update={"read_only_hint": shown})
 
 
 @pytest.mark.parametrize(("caller", "why"), [("nobody", "there is no [caller.nobody]")])

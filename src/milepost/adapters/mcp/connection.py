@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -23,6 +25,17 @@ CONNECT_S = 10.0
 IDLE_S = 1.0
 
 
+@dataclass(slots=True, eq=False)
+class Opened:
+    """One connection, from its opening until it is left. `calls` are under way on it."""
+
+    ready: asyncio.Future[Client]
+    leave: asyncio.Event
+    owner: asyncio.Task[None] | None = None
+    used_at: float = float("-inf")
+    calls: int = 0
+
+
 class Connection:
     """A connection to one server. `connect` makes a new, unentered client of MCP each time it is called."""
 
@@ -31,31 +44,50 @@ class Connection:
         self._connect = connect
         self._connect_s = connect_s
         self._lock = asyncio.Lock()
-        self._client: Client | None = None
-        self._owner: asyncio.Task[None] | None = None
-        self._leave = asyncio.Event()
-        self._used_at = float("-inf")
+        self._opened: Opened | None = None
+        self._owners: set[asyncio.Task[None]] = set()
 
-    async def client(self) -> Client:
-        """Return a client that was there a moment ago. Raises NotSent where the server cannot be reached."""
-        async with self._lock:
-            idle = time.monotonic() - self._used_at > IDLE_S
-            if self._client is not None and idle and not await self._answers(self._client.session):
-                await self._close()
-            if self._client is None:
-                self._client = await self._open()
-            self._used_at = time.monotonic()
-            return self._client
+    @asynccontextmanager
+    async def use(self, within_s: float | None = None) -> AsyncIterator[Client]:
+        """Lend a client that was there a moment ago, for one call, which is all that may raise in the block.
+
+        Raises NotSent where the server cannot be reached, or not within `within_s` seconds.
+        """
+        opened = await self._there(within_s)
+        try:
+            yield opened.ready.result()
+        except BaseException:
+            opened.used_at = float("-inf")  # it is asked whether it is there before the next call
+            raise
+        finally:
+            opened.calls -= 1
+            if opened is not self._opened and opened.calls == 0:
+                opened.leave.set()
 
     async def close(self) -> None:
         """Leave the server."""
         async with self._lock:
-            await self._close()
+            if self._opened is not None:
+                self._opened.leave.set()
+                self._opened = None
+            await self._ended(set(self._owners))
 
-    def broken(self, client: Client) -> None:
-        """Say that a call on this client ended without an answer: the next one is made on a new connection."""
-        if self._client is client:
-            self._used_at = float("-inf")
+    async def _there(self, within_s: float | None) -> Opened:
+        try:
+            async with asyncio.timeout(within_s), self._lock:
+                opened = self._opened
+                idle = opened is not None and time.monotonic() - opened.used_at > IDLE_S
+                if opened is not None and idle and not await self._answers(opened.ready.result().session):
+                    self._opened = None
+                    await self._retire(opened)
+                opened = self._opened
+                if opened is None:
+                    opened = self._opened = await self._open()
+                opened.used_at = time.monotonic()
+                opened.calls += 1
+                return opened
+        except TimeoutError as error:
+            raise NotSent(f"{self.name} could not be reached in time; nothing was sent") from error
 
     async def _answers(self, session: ClientSession) -> bool:
         version = session.protocol_version
@@ -67,34 +99,46 @@ class Connection:
             return False
         return True
 
-    async def _open(self) -> Client:
-        opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._leave = asyncio.Event()
-        self._owner = asyncio.create_task(self._own(opened, self._leave), name=f"mcp-{self.name}")
+    async def _retire(self, opened: Opened) -> None:
+        """Leave a connection that does not answer; one that calls are under way on once they have ended.
+
+        It may be busy with just them, and whoever tears it down loses what they did.
+        """
+        if opened.calls == 0 and opened.owner is not None:
+            opened.leave.set()
+            await self._ended({opened.owner})
+
+    async def _open(self) -> Opened:
+        opened = Opened(asyncio.get_running_loop().create_future(), asyncio.Event())
+        opened.owner = asyncio.create_task(self._own(opened), name=f"mcp-{self.name}")
+        self._owners.add(opened.owner)
+        opened.owner.add_done_callback(self._owners.discard)
         try:
             async with asyncio.timeout(self._connect_s):
-                return await asyncio.shield(opened)
-        except Exception as error:
-            await self._close()
+                await asyncio.shield(opened.ready)
+        except BaseException as error:
+            opened.leave.set()
+            opened.owner.cancel()
+            if not isinstance(error, Exception):
+                raise
             raise NotSent(f"{self.name} cannot be reached ({_said(error)}); nothing was sent") from error
+        return opened
 
-    async def _own(self, opened: asyncio.Future[Client], leave: asyncio.Event) -> None:
+    async def _own(self, opened: Opened) -> None:
         try:
             async with self._connect() as client:
                 await client.list_tools()  # which the client would else ask for after its first call, as part of it
-                if not opened.done():
-                    opened.set_result(client)
-                await leave.wait()
+                if not opened.ready.done():
+                    opened.ready.set_result(client)
+                await opened.leave.wait()
         except Exception as error:  # noqa: BLE001  told to whoever waits; one that broke later is found out by its use
-            if not opened.done():
-                opened.set_exception(error)
+            if not opened.ready.done():
+                opened.ready.set_exception(error)
+                opened.ready.exception()  # whoever waited may be gone
 
-    async def _close(self) -> None:
-        self._client = None
-        owner, self._owner = self._owner, None
-        self._leave.set()
-        if owner is not None:
-            _, pending = await asyncio.wait([owner], timeout=self._connect_s)
+    async def _ended(self, owners: set[asyncio.Task[None]]) -> None:
+        if owners:
+            _, pending = await asyncio.wait(owners, timeout=self._connect_s)
             for task in pending:
                 task.cancel()
 

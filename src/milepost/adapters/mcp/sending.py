@@ -17,15 +17,22 @@ In a read every one of these is simply a failure, and the call may be made again
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.validators import validator_for
 from mcp_types import CallToolResult, TextContent
+from pydantic import ValidationError
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, UnknownDialect
 
-from milepost.errors import InvalidArguments, MilepostError, Rejected
+from milepost.errors import InvalidArguments, InvalidDeclaration, MilepostError, Rejected
 
 if TYPE_CHECKING:
     from milepost.adapters.mcp.connection import Connection
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
 
 KEY = "milepost/key"
 ATTEMPT = "milepost/attempt"
+SAID_MAX = 500
+TO_CONNECT = 0.9  # of an attempt's time: then nothing was sent for certain, before its time is up
 
 Errors = Literal["unknown", "rejected"]
 
@@ -54,14 +63,9 @@ async def send(
     connection: Connection, tool: str, arguments: Mapping[str, Any], call: Call, *, errors: Errors = "unknown"
 ) -> dict[str, Any]:
     """Send one call and return its result as JSON. Raises NotSent, Rejected; what else it raises proves nothing."""
-    client = await connection.client()
     meta: Any = {KEY: call.key, ATTEMPT: call.attempt}
-    left = max((call.deadline - datetime.now(UTC)).total_seconds(), 0.001)
-    try:
-        result = await client.call_tool(tool, dict(arguments), read_timeout_seconds=left, meta=meta)
-    except BaseException:
-        connection.broken(client)
-        raise
+    async with connection.use(_left_s(call) * TO_CONNECT) as client:
+        result = await client.call_tool(tool, dict(arguments), read_timeout_seconds=_left_s(call), meta=meta)
     if result.is_error:
         said = text_of(result) or "no reason given"
         if errors == "rejected":
@@ -70,15 +74,56 @@ async def send(
     return as_json(result)
 
 
+def _left_s(call: Call) -> float:
+    return max((call.deadline - datetime.now(UTC)).total_seconds(), 0.001)
+
+
 def fitting(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise InvalidArguments where arguments do not fit the schema of a tool, before anything is recorded or sent.
 
     Its server would say so too, but an error from there proves nothing.
     """
-    wrong = best_match(Draft202012Validator(dict(tool.parameters)).iter_errors(dict(arguments)))
+    schema = dict(tool.parameters)
+    try:
+        wrong = best_match(_dialect(schema)(schema, registry=Registry()).iter_errors(dict(arguments)))
+    except RecursionError as error:
+        raise InvalidArguments(tool.name, "they are nested too deeply") from error
     if wrong is not None:
         where = ".".join(str(part) for part in wrong.absolute_path)
-        raise InvalidArguments(tool.name, f"{where}: {wrong.message}" if where else wrong.message)
+        said = wrong.message if len(wrong.message) <= SAID_MAX else f"{wrong.message[:SAID_MAX]}…"
+        raise InvalidArguments(tool.name, f"{where}: {said}" if where else said)
+
+
+def checked_schema(schema: Mapping[str, Any], tool: str) -> None:
+    """Raise InvalidDeclaration for a schema by which no arguments can be checked.
+
+    One that points outside of itself is none: nothing is fetched for it, as its server could name any address.
+    """
+    whole = dict(schema)
+    try:
+        dialect = _dialect(whole)
+        dialect.check_schema(whole, format_checker=dialect.FORMAT_CHECKER)
+        resolver = Registry().resolver_with_root(Resource.from_contents(whole, default_specification=DRAFT202012))
+        for points_to in _references(whole):
+            resolver.lookup(points_to)
+    except (SchemaError, Unresolvable, UnknownDialect, RecursionError) as error:
+        said = error.message if isinstance(error, SchemaError) else f"cannot be followed: {error}"
+        raise InvalidDeclaration(f"the schema of tool {tool} is no JSON schema by itself: {said}.") from error
+
+
+def _dialect(schema: Mapping[str, Any]) -> Any:
+    return validator_for(schema, default=Draft202012Validator)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"]
+        parts: Any = [part for word, part in schema.items() if word not in {"const", "enum", "default", "examples"}]
+    else:
+        parts = schema if isinstance(schema, list) else []
+    for part in parts:
+        yield from _references(part)
 
 
 def as_json(result: CallToolResult) -> dict[str, Any]:
@@ -87,9 +132,14 @@ def as_json(result: CallToolResult) -> dict[str, Any]:
     return recorded
 
 
-def from_json(recorded: Mapping[str, Any]) -> CallToolResult:
-    """Return the result that was recorded."""
-    return CallToolResult.model_validate(dict(recorded))
+def from_json(recorded: Any) -> CallToolResult:
+    """Return the result that was recorded. What a person typed who resolved the call need not look like one."""
+    if isinstance(recorded, dict) and "content" in recorded:
+        with suppress(ValidationError):
+            return CallToolResult.model_validate(recorded)
+    text = recorded if isinstance(recorded, str) else msgspec.json.encode(recorded).decode()
+    structured = recorded if isinstance(recorded, dict) else None
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)
 
 
 def text_of(result: CallToolResult) -> str:

@@ -52,15 +52,15 @@ class Server:
 
     async def listed(self) -> list[Listed]:
         """Ask the server for its tools. Raises NotSent where it cannot be reached."""
-        client = await self.connection.client()
         found: list[Listed] = []
         cursor: str | None = None
-        for _ in range(PAGES):
-            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-            found += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        async with self.connection.use() as client:
+            for _ in range(PAGES):
+                page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+                found += page.tools
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
         return found
 
     async def tools(self) -> Mapping[str, Tool[..., Any]]:
@@ -91,6 +91,7 @@ class Server:
             declared.pop("key_ttl", None)
         name = declared.pop("name", f"{self.name}_{listed.name}")
         schema = listed.input_schema if key_argument is None else without(listed.input_schema, key_argument, name)
+        sending.checked_schema(schema, name)
 
         async def send(call: Call, arguments: dict[str, Any]) -> Any:
             given = arguments if key_argument is None else {**arguments, key_argument: call.key}

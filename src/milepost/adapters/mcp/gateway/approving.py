@@ -80,7 +80,8 @@ async def _said(app: App, by: str, row: ApprovalRow, said: ElicitResult) -> bool
 
 def _can(context: ServerRequestContext[Any]) -> bool:
     capabilities = context.session.client_capabilities
-    return capabilities is not None and capabilities.elicitation is not None
+    elicits = None if capabilities is None else capabilities.elicitation
+    return elicits is not None and (elicits.form is not None or elicits.url is None)  # one of neither means a form
 
 
 async def _waiting(app: App, attempted: Attempted) -> ApprovalRow | None:

@@ -7,7 +7,7 @@ call. What does is what it asks for: the tool and its arguments, within the runs
   is recorded, and while nobody knows what came of it, with just that;
 * one that certainly failed did not happen, and may be asked for again;
 * a tool that is declared `repeatable` may be repeated once the last call of it is confirmed;
-* free reads are made anew each time.
+* reads are made anew each time; one that waits, for an approval say, is looked at again.
 
 A caller's run lasts for `remember` (a day, if the file says nothing), and the next one still answers for what the last
 one did, and for all that is open in older ones. A host that knows better says so in the `_meta` of its request:
@@ -21,20 +21,23 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from milepost.adapters.mcp.sending import fitting
 from milepost.adapters.threads import Threads
 from milepost.core.authority import Authority
-from milepost.errors import InvalidArguments, RunHeld
+from milepost.core.entries import Widened
+from milepost.errors import InvalidArguments, Parked, RunHeld, Waiting
 from milepost.stores.api import Query
 
 if TYPE_CHECKING:
     from milepost.adapters.mcp.gateway.config import CallerEntry, Config
     from milepost.app import App
+    from milepost.core.entries import Entry
     from milepost.definitions.arguments import Bound
     from milepost.definitions.call import Outcome
     from milepost.definitions.run import AttachedRun, Recorded
@@ -48,6 +51,7 @@ PERIODS_BACK = 32  # how many periods of a caller are looked at for what is stil
 HELD_S = 30.0
 LOOK_S = 0.05
 READS_A_RUN = 500
+NARROWED_MOST = 10_000
 EARLY_MS = 2 * 60_000
 
 
@@ -81,8 +85,13 @@ class Calls:
         self._period = -1
         self._older: list[str] = []
         self._turning = asyncio.Lock()
+        self._scopes = frozenset(caller.scopes)
+        self._narrowed: set[str] = set()
+        self._narrowing = asyncio.Lock()
         self._reads = 0
         self._reading = uuid.uuid4().hex[:12]
+        self._reading_in: Counter[str] = Counter()
+        self._waiting_reads: dict[tuple[str, str], tuple[str, str]] = {}  # where a read waits that was asked for
 
     async def attempt(self, tool: Tool[..., Any], arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> Attempted:
         """Make a call, or return what is recorded of it.
@@ -93,12 +102,11 @@ class Calls:
         fitting(tool, arguments)
         bound = tool.arguments.from_json(arguments)
         run, call = _named(meta, RUN, tool), _named(meta, CALL, tool)
-        free = tool.effect == "read" and not tool.costed
-        if tool.effect == "read":
-            place = call or uuid.uuid4().hex
-        else:
-            place = call if call and tool.repeatable else bound.digest
-        key = (run or "", tool.name, place)
+        free = tool.effect == "read" and not tool.costed and not tool.approval
+        place = call if call and (tool.repeatable or tool.effect == "read") else ""
+        if tool.effect == "read" and not call:
+            place = uuid.uuid4().hex
+        key = (run or "", tool.name, place, bound.digest)
         task = self._flying.get(key)
         if task is None:
             made = (
@@ -152,15 +160,38 @@ class Calls:
         return made
 
     async def _read(self, tool: Tool[..., Any], bound: Bound) -> Attempted:
-        """Make a free read in a run of this process's own, which is ended when it is long enough."""
-        self._reads += 1
-        part, last = divmod(self._reads, READS_A_RUN)
-        key = f"{self._prefix}#{self._reading}.{part}"
-        async with self._attached(key) as run:
-            outcome = await self._threads.attempt(key, uuid.uuid4().hex[:12], tool, bound.named())
-            if last == READS_A_RUN - 1:
-                await run.finish()
-        return Attempted(key, run.id, "", outcome, recorded=False)
+        """Make a free read in a run of this process's own, ended once it is long enough and nobody reads in it.
+
+        One for which the policy wants an approval waits where it was asked for, and is looked at again there.
+        """
+        asked = (tool.name, bound.digest)
+        waits_in = self._waiting_reads.get(asked)
+        if waits_in is None:
+            key, id_ = f"{self._prefix}#{self._reading}.{self._reads // READS_A_RUN}", uuid.uuid4().hex[:12]
+            self._reads += 1
+        else:
+            key, id_ = waits_in
+        self._reading_in[key] += 1
+        try:
+            async with self._attached(key) as run:
+                outcome = await self._threads.attempt(key, id_, tool, bound.named())
+                waits = isinstance(outcome, Waiting) and outcome.reason == "approval"
+                if waits:
+                    self._waiting_reads[asked] = (key, id_)
+                else:
+                    self._waiting_reads.pop(asked, None)
+                if self._is_over(key):
+                    with suppress(Parked):  # what nobody knows keeps it
+                        await run.finish()
+        finally:
+            self._reading_in[key] -= 1
+            self._reading_in += Counter()  # forgets those that nobody reads in
+        return Attempted(key, run.id, id_ if waits else "", outcome, recorded=False)
+
+    def _is_over(self, key: str) -> bool:
+        """Say whether the last read of a run is being made, and none of its reads waits."""
+        now = f"{self._prefix}#{self._reading}.{self._reads // READS_A_RUN}"
+        return key != now and self._reading_in[key] == 1 and all(at != key for at, _ in self._waiting_reads.values())
 
     def _key(self, period: int) -> str:
         return f"{self._prefix}@{period}"
@@ -198,12 +229,32 @@ class Calls:
     async def _held(
         self, key: str, tool: Tool[..., Any], bound: Bound, call: str | None, *, only_earlier: bool = False
     ) -> Attempted | None:
+        await self._narrow(key)
         async with self._attached(key) as run:
             id_, far = _place(run, tool, bound, call)
             if only_earlier and far is None:
                 return None
             outcome = await self._threads.attempt(key, id_, tool, bound.named())
             return Attempted(key, run.id, id_, outcome, recorded=far in {"confirmed", "failed"})
+
+    async def _narrow(self, key: str) -> None:
+        """Take from a run the scopes that the file no longer gives its caller; a person's grants stay.
+
+        A run keeps what it began with, and the file may have been another one then. Once for each run.
+        """
+        async with self._narrowing:
+            if key in self._narrowed:
+                return
+            for row in await self._app.inspect.runs(Query(key=key)):
+                gone = set((await self._app.inspect.detail(row.id)).scopes) - self._scopes
+                if gone and row.status not in ENDED:
+                    gone -= {scope for _, one in await self._app.inspect.entries(row.id) for scope in _granted(one)}
+                if gone and row.status not in ENDED:
+                    why = "the gateway's file no longer gives them to this caller"
+                    await self._app.revoke(row.id, by="gateway", why=why, scopes=gone)
+            if len(self._narrowed) >= NARROWED_MOST:
+                self._narrowed.clear()
+            self._narrowed.add(key)
 
     @asynccontextmanager
     async def _attached(self, key: str) -> AsyncIterator[AttachedRun]:
@@ -225,10 +276,9 @@ def _place(run: AttachedRun, tool: Tool[..., Any], bound: Bound, call: str | Non
     """Return the id under which a call stands in a run, and how far it came there; None where it was not made."""
     if call is not None and (far := run.recorded(call)) is not None:
         return call, far
-    if tool.effect != "read":
-        earlier = run.earlier(tool, **bound.named())
-        if earlier is not None and (earlier[1] == "open" or not tool.repeatable):
-            return earlier[0], earlier[1]
+    earlier, anew = run.earlier(tool, **bound.named()), tool.repeatable or tool.effect == "read"
+    if earlier is not None and (earlier[1] == "open" or not anew):
+        return earlier[0], earlier[1]
     if call is not None:
         return call, None
     number = 1
@@ -245,3 +295,7 @@ def _named(meta: Mapping[str, Any], key: str, tool: Tool[..., Any]) -> str | Non
     if not isinstance(said, str) or not said or len(said) > NAME_MAX or not said.isprintable() or " " in said:
         raise Unnameable(tool.name, f"{key} in _meta is a text of up to {NAME_MAX} characters without spaces")
     return said
+
+
+def _granted(entry: Entry) -> tuple[str, ...]:
+    return entry.scopes if isinstance(entry, Widened) else ()

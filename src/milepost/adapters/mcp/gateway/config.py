@@ -40,11 +40,14 @@ DECLARED = frozenset({
     "effect", "key_ttl", "timeout", "scopes", "cost", "volatile", "once", "visible_within", "repeatable", "risk",
     "version", "compatible_with", "name", "description", "errors", "key_argument",
 })  # fmt: skip
+OF_KIND = {"repeatable": bool, "name": str, "description": str, "key_argument": str}
 OF_TOOL = DECLARED | {"approval", "reconcile"}
 OF_SERVER = frozenset({"command", "cwd", "env", "url", "headers", "tool"})
 OF_CALLER = frozenset({"token", "tools", "scopes", "tenant", "budget"})
 OF_FILE = frozenset({"store", "policy", "trust", "encryption", "remember", "http", "stdio", "server", "caller"})
+VIEWS = ("json", "structured", "text")  # what of an answer a path leads into
 OF_RECONCILE = frozenset({"tool", "arguments", "happened", "absent", "same"})
+REMEMBER_LEAST_MS = 60_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _FROM_ENVIRONMENT = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -218,7 +221,10 @@ class _Reading:
         declared = {key: value for key, value in given.items() if key in DECLARED}
         if "cost" in declared:
             declared["cost"] = self.amounts(declared["cost"], f"cost of {where}")
-        if declared.get("errors", "unknown") not in {"unknown", "rejected"}:
+        for word, kind in OF_KIND.items():
+            if word in declared:
+                self.kind(declared[word], kind, f"{word} of {where}", None)
+        if declared.get("errors", "unknown") not in ("unknown", "rejected"):
             self.problems.append(f'errors of {where} is "unknown" or "rejected"')
         if "reconcile" in given:
             asked = self.reconcile(given["reconcile"], where)
@@ -237,13 +243,11 @@ class _Reading:
         happened = self.table(given, "happened", where)
         if name is None or not happened:
             self.problems.append(f"{where} needs a tool to ask, and happened = {{…}}, what it answers if so")
-        return Asked(
-            name or "",
-            self.table(given, "arguments", where),
-            happened,
-            self.table(given, "absent", where),
-            self.table(given, "same", where),
-        )
+        absent, same = self.table(given, "absent", where), self.table(given, "same", where)
+        for path in (*happened, *absent, *same):
+            if path.split(".")[0] not in VIEWS:
+                self.problems.append(f"{where} looks at {path!r}, which begins with none of {', '.join(VIEWS)}")
+        return Asked(name or "", self.table(given, "arguments", where), happened, absent, same)
 
     def caller(self, name: str, given: Any) -> CallerEntry:
         where = f"[caller.{name}]"
@@ -251,7 +255,7 @@ class _Reading:
         given = self.kind(given, dict, where, {})
         self.known(given, OF_CALLER, where)
         token = self.text(given, "token", where)
-        if token is not None and not token.startswith("$"):
+        if token is not None and not _FROM_ENVIRONMENT.fullmatch(token):
             self.problems.append(f'token of {where} stands in the file: write token = "$NAME", and set NAME')
         return CallerEntry(
             name=name,
@@ -316,10 +320,13 @@ class _Reading:
 
     def span(self, given: Any) -> int:
         try:
-            return parse_ms(given)
+            found = parse_ms(given)
         except (TypeError, ValueError) as error:
             self.problems.append(f"remember: {error}")
             return 1
+        if found < REMEMBER_LEAST_MS:
+            self.problems.append(f"remember is {given!r}: a host that comes back needs a minute at least")
+        return found
 
     def amounts(self, given: Any, what: str) -> dict[str, Decimal]:
         found: dict[str, Decimal] = {}

@@ -18,8 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from milepost.adapters.mcp.gateway.config import BadGateway
-from milepost.adapters.mcp.gateway.reconciling import reconciler
+from milepost.adapters.mcp.gateway.reconciling import ARGUMENT, reconciler
 from milepost.adapters.mcp.server import Server
+from milepost.definitions.free_arguments import FreeArguments
 from milepost.definitions.tools import Reconciler
 from milepost.errors import InvalidDeclaration, NotSent
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from mcp_types import Tool as Listed
 
-    from milepost.adapters.mcp.gateway.config import Config, ServerEntry, ToolEntry
+    from milepost.adapters.mcp.gateway.config import Asked, Config, ServerEntry, ToolEntry
     from milepost.definitions.tools import Tool
 
 FOR_MODELS = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -108,8 +109,14 @@ async def _add(found: Downstream, entry: ServerEntry) -> None:
 def _offered(server: Server, listed: Mapping[str, Listed], name: str, entry: ToolEntry) -> Offered:
     alone = Server(server.name, server.connection, **{name: {**entry.declared, "approval": entry.approval}})
     tool = alone.declare(list(listed.values()))[name]
+    if tool.scopes and tool.effect == "read" and not tool.costed and not entry.approval:
+        raise InvalidDeclaration(
+            "is a read that costs nothing, from which scopes keep nobody: leave them out, and list it only for callers "
+            "that may use it"
+        )
     if entry.asked is not None:
         _must_read(listed, entry.asked.tool)
+        _must_be_named(tool, listed[entry.asked.tool], entry.asked)
         if tool.effect == "read":
             raise InvalidDeclaration("is a read, and has nothing to reconcile")
         tool.reconciler = Reconciler(reconciler(server.connection, entry.asked), is_async=True, takes_call=True)
@@ -122,6 +129,19 @@ def _must_read(listed: Mapping[str, Listed], asked: str) -> None:
         raise InvalidDeclaration(f"its reconcile asks {asked}, which its server does not have")
     if found.annotations is not None and found.annotations.read_only_hint is False:
         raise InvalidDeclaration(f"its reconcile asks {asked}, of which its server says that it is not read-only")
+
+
+def _must_be_named(tool: Tool[..., Any], asked: Listed, how: Asked) -> None:
+    """Refuse what names nothing: a question with a misspelt filter may be answered about any attempt."""
+    known = FreeArguments(asked.name, asked.input_schema)
+    unknown = sorted(how.arguments.keys() - {*known.names})
+    if unknown and not known.open:
+        raise InvalidDeclaration(f"its reconcile gives {asked.name} {', '.join(unknown)}, which it does not take")
+    own = FreeArguments(tool.name, tool.parameters)
+    for value in (value for part in (how.arguments, how.happened, how.absent, how.same) for value in part.values()):
+        name = value.removeprefix(ARGUMENT).split(".")[0] if isinstance(value, str) else ""
+        if isinstance(value, str) and value.startswith(ARGUMENT) and name not in own.names and not own.open:
+            raise InvalidDeclaration(f"its reconcile says {value}, and it has no argument {name}")
 
 
 def _fit_for_models(name: str, found: Downstream) -> None:

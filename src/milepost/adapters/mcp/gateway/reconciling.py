@@ -30,19 +30,16 @@ if TYPE_CHECKING:
     from milepost.definitions.call import Call, Finding
 
 MISSING = object()
+ARGUMENT = "$args."
 
 
 def reconciler(connection: Connection, asked: Asked) -> Callable[..., Any]:
     """Return what asks for one attempt; it is given the call and the arguments of the tool."""
 
     async def find(call: Call, **arguments: Any) -> Finding[Any]:
-        client = await connection.client()
         given = {name: filled(value, call.key, arguments) for name, value in asked.arguments.items()}
-        try:
+        async with connection.use() as client:
             answer = await client.call_tool(asked.tool, given, read_timeout_seconds=30)
-        except BaseException:
-            connection.broken(client)
-            raise
         return judged(asked, answer, call.key, arguments)
 
     return find
@@ -98,6 +95,6 @@ def filled(value: Any, key: str, arguments: Mapping[str, Any]) -> Any:
     """Return a value of the file, where it is a text that names something, what it names."""
     if value == "$key":
         return key
-    if isinstance(value, str) and value.startswith("$args."):
-        return at(dict(arguments), value.removeprefix("$args."))
+    if isinstance(value, str) and value.startswith(ARGUMENT):
+        return at(dict(arguments), value.removeprefix(ARGUMENT))
     return value

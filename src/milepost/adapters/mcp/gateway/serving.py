@@ -32,8 +32,9 @@ from milepost import __version__
 from milepost.adapters.mcp.gateway import answering, approving
 from milepost.adapters.mcp.gateway.callers import Callers
 from milepost.adapters.mcp.gateway.calls import Calls
+from milepost.adapters.mcp.gateway.input import ending_input
 from milepost.app import App
-from milepost.errors import MilepostError, Waiting
+from milepost.errors import InvalidArguments, MilepostError, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from milepost.adapters.mcp.gateway.downstream import Downstream, Offered
 
 GRACE_S = 10
+ANSWER_S = 0.2  # for the answers of what has just ended to be written
 PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 INSTRUCTIONS = (
@@ -78,7 +80,11 @@ class Gateway:
             try:
                 yield
             finally:
-                await asyncio.gather(*(calls.drain(GRACE_S) for calls in self._calls.values()))
+                await self.drained()
+
+    async def drained(self) -> None:
+        """Wait for the calls that are under way; what takes longer than the grace is left unknown."""
+        await asyncio.gather(*(calls.drain(GRACE_S) for calls in self._calls.values()))
 
     def _offered(self, context: ServerRequestContext[Any]) -> tuple[CallerEntry | None, dict[str, Offered]]:
         caller = self.callers.of(context)
@@ -111,7 +117,8 @@ class Gateway:
                 if asked:
                     attempted = await calls.again(attempted, found.tool, arguments)
         except MilepostError as error:
-            log.warning("%s of %s: %s", params.name, caller.name, error)
+            said = error.code if isinstance(error, InvalidArguments) else error  # whose words quote what was given
+            log.warning("%s of %s: %s", params.name, caller.name, said)
             return answering.refused(error, params.name)
         return answering.answer(attempted, params.name)
 
@@ -119,21 +126,64 @@ class Gateway:
 def listing(offered: Offered) -> Listed:
     """Return how a tool is offered: the server's own words, and the arguments that are left to the caller.
 
-    Without an output schema, because a call that waits is answered in words.
+    Without an output schema, because a call that waits is answered in words. That it only reads is said of declared
+    reads alone: hosts ask nobody before those, and repeat them.
     """
+    hints = offered.listed.annotations
+    if hints is not None and hints.read_only_hint and offered.tool.effect != "read":
+        hints = hints.model_copy(update={"read_only_hint": False})
     return Listed(
         name=offered.tool.name,
         title=offered.listed.title,
         description=offered.tool.description or None,
         input_schema=dict(offered.tool.parameters),
-        annotations=offered.listed.annotations,
+        annotations=hints,
     )
 
 
 async def over_stdio(gateway: Gateway) -> None:
-    """Serve the host that started this process, until it closes our input."""
-    async with gateway.opened(), stdio_server() as (read, write):
-        await gateway.server.run(read, write, gateway.server.create_initialization_options())
+    """Serve the host that started this process until it closes our input, or a signal ends us.
+
+    Either way what is under way is waited for: hosts close the input, and send SIGTERM a moment later.
+    """
+    with ending_input() as end_input:
+        leaving: list[asyncio.Task[None]] = []
+
+        async def leave() -> None:
+            await gateway.drained()
+            await asyncio.sleep(ANSWER_S)
+            end_input()
+
+        def told() -> None:
+            if not leaving:
+                leaving.append(asyncio.create_task(leave(), name="milepost-leaving"))
+
+        with signals(told):
+            async with gateway.opened(), stdio_server() as (read, write):
+                await gateway.server.run(read, write, gateway.server.create_initialization_options())
+            for one in leaving:
+                one.cancel()
+
+
+@contextmanager
+def signals(told: Callable[[], None]) -> Iterator[None]:
+    """Call `told` for the first signal that asks this process to end; one more ends it at once."""
+    loop, those = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+
+    def no_more() -> None:
+        for one in those:
+            loop.remove_signal_handler(one)
+
+    def first() -> None:
+        no_more()
+        told()
+
+    for one in those:
+        loop.add_signal_handler(one, first)
+    try:
+        yield
+    finally:
+        no_more()
 
 
 async def over_http(gateway: Gateway, host: str, port: int, listening: Callable[[str], None]) -> None:
@@ -143,11 +193,9 @@ async def over_http(gateway: Gateway, host: str, port: int, listening: Callable[
         timeout_graceful_shutdown=GRACE_S,
     )  # fmt: skip
     server = _Listening(config, listening)
-    loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, server.leave)
-    async with gateway.opened():
-        await server.serve()
+    with signals(server.leave):
+        async with gateway.opened():
+            await server.serve()
 
 
 class _Listening(uvicorn.Server):
