@@ -52,9 +52,7 @@ async def history(app: App, agent: Agent[Any], run_id: str) -> list[Message]:
         *messages,
         reply,
         *(
-            ending[call.id]
-            if call.id in ending
-            else _answer(agent, call, made.get(f"1.{next(arms)}:0"))
+            ending[call.id] if call.id in ending else _answer(agent, call, made.get(f"1.{next(arms)}:0"))
             for call in reply.calls
         ),
     ]
