@@ -197,6 +197,38 @@ async def test_the_same_agent_goes_on_from_an_earlier_conversation(stage: Stage)
     assert unanswered(desk.asked[3].messages) == []
 
 
+async def test_calls_that_a_model_gives_no_id_have_one_of_their_own_in_the_whole_history(stage: Stage) -> None:
+    """A provider refuses a history in which two calls have one id."""
+    desk = Desk()
+    agent = desk.agent(agents.call("look_up", order="o-1"), "300 cents.")
+    async with stage.app(agent.workflow) as app:
+        history: tuple[agents.Message, ...] = ()
+        for _ in range(3):
+            handle = await app.start(agent.workflow, agents.Task("How much?", history=history), budget=PLENTY)
+            await handle.result(timeout="20s")
+            history = tuple(await agents.history(app, agent, handle.id))
+
+    made = [call.id for message in history if isinstance(message, agents.Reply) for call in message.calls]
+    assert len(set(made)) == 3
+
+
+async def test_a_final_answer_that_was_sent_back_is_not_shown_as_the_result(stage: Stage) -> None:
+    desk = Desk()
+
+    def check(_: Decision) -> None:
+        raise ValueError("say sorry")
+
+    agent = desk.agent(agents.final(Decision(refunded=True, why="x")), result=Decision, check=check, repairs=0)
+    async with stage.app(agent.workflow) as app:
+        handle = await app.start(agent.workflow, agents.Task("Refund o-1."), budget=PLENTY)
+        with pytest.raises(mp.RunFailed):
+            await handle.result(timeout="20s")
+        answer = (await agents.history(app, agent, handle.id))[-1]
+
+    assert isinstance(answer, agents.Answer)
+    assert (answer.outcome, "say sorry" in answer.text) == ("invalid", True)
+
+
 def test_what_cannot_be_honoured_is_refused_where_it_is_declared() -> None:
     desk = Desk()
 

@@ -9,7 +9,7 @@ import milepost as mp
 from milepost import agents
 from milepost.agents.messages import whole
 from milepost.stores.api import Query
-from tests.agents.desks import PLENTY, Desk, answers
+from tests.agents.desks import PLENTY, Decision, Desk, answers
 from tests.runtime.stage import Stage, outcome, parked, until
 
 THREE = agents.together(
@@ -135,6 +135,18 @@ async def test_a_conversation_can_be_looked_at_while_a_call_waits_and_before_any
             "refund": "invalid", "mail": "not_started", "look_up": "failed", "fly": "invalid",
         }  # fmt: skip
         assert not whole(shown)  # it is valid to send, and no history to go on from
+
+
+async def test_a_final_answer_beside_a_call_that_waits_is_not_shown_as_the_result(stage: Stage) -> None:
+    desk = Desk()
+    both = agents.together(agents.call("mail", to="ann", body="x"), agents.final(Decision(refunded=True, why="x")))
+    agent = desk.agent(both, result=Decision)
+    async with stage.app(agent.workflow) as app:
+        handle = await started(app, agent)
+        await parked(handle, "approval")
+        shown = await agents.history(app, agent, handle.id)
+
+    assert [one.outcome for one in shown if isinstance(one, agents.Answer)] == ["not_started", "invalid"]
 
 
 async def test_what_two_calls_wait_for_may_come_in_any_order(stage: Stage) -> None:

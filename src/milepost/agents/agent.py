@@ -13,7 +13,7 @@ from milepost.agents import segments
 from milepost.agents.limits import Limits, Price
 from milepost.agents.messages import PER_MESSAGE, Reply, Task, Usage, readable, with_own_ids
 from milepost.agents.models import Model, ModelFailed, Request, ToolSpec
-from milepost.agents.results import FINAL, FinalResult
+from milepost.agents.results import FINAL, FinalResult, NotTaken
 from milepost.agents.turns import ASKING, Stop, Turns
 from milepost.core.duration import Duration
 from milepost.core.queues import DEFAULT
@@ -123,6 +123,14 @@ class Agent(Generic[R]):
         providers = import_module("milepost.agents.pydantic_models")  # the extra `agents`, where it is used
         model: Model = providers.PydanticAIModel(self._given, self.model_name)
         return model
+
+    def refusal(self, arguments: str) -> str:
+        """Return why the arguments of a final answer are not taken, in words for the model; empty where they are."""
+        try:
+            self._final.of_call(arguments)
+        except NotTaken as error:
+            return str(error)
+        return ""
 
     @property
     def _frame(self) -> int:

@@ -173,7 +173,10 @@ def with_own_ids(reply: Reply, messages: Iterable[Message], turn: int) -> Reply:
     taken = {call.id for message in messages if isinstance(message, Reply) for call in message.calls}
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls):
-        id_ = call.id if call.id and call.id not in taken else f"turn-{turn}-call-{number}"
+        id_, again = call.id, 0
+        while not id_ or id_ in taken:  # also by the earlier conversation that this one goes on from
+            again += 1
+            id_ = f"turn-{turn}-call-{number}" + (f"-{again}" if again > 1 else "")
         taken.add(id_)
         calls.append(call if id_ == call.id else ToolCall(id_, call.tool, call.arguments))
     if tuple(calls) == reply.calls:

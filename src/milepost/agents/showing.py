@@ -12,7 +12,7 @@ import msgspec
 
 from milepost.agents.messages import Answer, CallOutcome, Conversation, Message, Reply, ToolCall
 from milepost.agents.results import FINAL
-from milepost.agents.turns import denied, failed, invalid, unknown_tool
+from milepost.agents.turns import TOO_EARLY, denied, failed, invalid, unknown_tool
 from milepost.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -42,18 +42,26 @@ async def history(app: App, agent: Agent[Any], run_id: str) -> list[Message]:
         return messages
     reply = msgspec.convert(asked.result, Reply)
     made = {step.step: step for step in visit.steps if step is not asked}
-    ending = {call.id for call in reply.calls if agent.ends_by_call and call.tool == FINAL}
+    ending = {
+        call.id: _ending(agent, call, alone=len(reply.calls) == 1)
+        for call in reply.calls
+        if agent.ends_by_call and call.tool == FINAL
+    }
     arms = iter(range(len(reply.calls)))  # the calls that are made are arms of the turn's `map`, in order
     return [
         *messages,
         reply,
         *(
-            Answer(call.id, FINAL, "confirmed", "That is the result.")
-            if call.id in ending
-            else _answer(agent, call, made.get(f"1.{next(arms)}:0"))
+            ending[call.id] if call.id in ending else _answer(agent, call, made.get(f"1.{next(arms)}:0"))
             for call in reply.calls
         ),
     ]
+
+
+def _ending(agent: Agent[Any], call: ToolCall, *, alone: bool) -> Answer:
+    """Return how a call of the final answer came out: the turn takes it, or sends it back."""
+    why = agent.refusal(call.arguments) if alone else TOO_EARLY
+    return Answer(call.id, FINAL, "invalid" if why else "confirmed", why or "That is the result.")
 
 
 def _answer(agent: Agent[Any], call: ToolCall, step: StepView | None) -> Answer:

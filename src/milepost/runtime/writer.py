@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from milepost.errors import StoreBusy, StoreError, StoreFailed
+from milepost.errors import EpochLost, StoreBusy, StoreError, StoreFailed
 from milepost.stores.api import Append, Create, Emit
 
 if TYPE_CHECKING:
@@ -240,10 +240,10 @@ class Writer:
 
 
 def _written(batch: list[Queued], answers: list[Any]) -> set[str]:
-    """Return the runs to whose record a batch added something."""
+    """Return the runs to whose record a batch added something, or could not, since somebody else had added to it."""
     runs = set()
     for (operation, _, _), answer in zip(batch, answers, strict=True):
-        if isinstance(answer, Exception):
+        if isinstance(answer, Exception) and not isinstance(answer, EpochLost):
             continue
         if type(operation) is Append:
             runs.add(operation.head.run_id)

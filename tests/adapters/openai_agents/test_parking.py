@@ -9,6 +9,8 @@ import pytest
 from agents import Agent, ComputerTool, RunConfig, RunHooks, Runner, RunState, UserError, function_tool, handoff
 from agents.agent import Agent as SomeAgent
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from agents.tool import set_function_tool_failure_error_function
+from agents.tool_context import ToolContext
 
 import milepost as mp
 from milepost.adapters.openai_agents import (
@@ -20,9 +22,11 @@ from milepost.adapters.openai_agents import (
     durable,
     guarded,
     listed,
+    recorded,
     run,
     tools_of,
 )
+from milepost.stores.api import Query
 from tests.runtime.stage import until
 
 QUIET = RunConfig(tracing_disabled=True)
@@ -320,6 +324,114 @@ async def test_what_an_agent_hands_off_to_is_guarded_too_also_in_a_snapshot(tmp_
             await taken(threads, desk, state)
 
     assert office.sent == []
+
+
+async def test_arguments_that_the_sdk_cannot_read_certainly_did_nothing_and_the_model_is_told_so(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path, ("c1", "pay", {"cents": "five"}), ("c2", "nest", {"cents": 5}))
+
+    async def pay(cents: int) -> str:
+        office.sent.append(f"pay {cents}")
+        return "paid"
+
+    inner = function_tool(pay)
+
+    async def nest(ctx: ToolContext[None], cents: int) -> Any:
+        office.sent.append(f"nest {cents}")
+        ctx.tool_name = "pay"
+        return await set_function_tool_failure_error_function(inner, None).on_invoke_tool(ctx, '{"cents": "six"}')
+
+    agent = office.agent(pay, nest)
+    threads = office.threads(agent)
+    result, held = await taken(threads, agent)
+
+    assert [call.call_id for call in result.interruptions] == ["c2"]
+    assert list(held.waits) == ["c2"], "what a tool does before it raises nobody knows"
+    async with threads.app.client() as app:
+        (open_,) = await app.inspect.open_effects()
+        await app.resolve(open_.run_id, open_.path, mp.happened("nested"), by="ada", why="it stands in the books")
+    result, _ = await taken(threads, agent)
+    assert "pay certainly did not happen" in office.asked[-1][0]
+    assert "Invalid JSON input" in office.asked[-1][0]
+    assert office.asked[-1][1] == "nested"
+    assert office.sent == ["nest 5"]
+
+
+async def test_a_call_id_that_is_used_for_other_arguments_is_told_as_what_it_is(tmp_path: Path) -> None:
+    office = Office(tmp_path, ("c1", "pay", {"cents": 5}))
+
+    async def pay(cents: int) -> str:
+        office.sent.append(f"pay {cents}")
+        return "paid"
+
+    agent = office.agent(pay)
+    threads = office.threads(agent)
+    await taken(threads, agent)
+    office.calls = (("c1", "pay", {"cents": 6}),)
+    with pytest.raises(mp.Diverged):
+        await taken(threads, agent, "and again")
+    assert office.sent == ["pay 5"]
+
+
+async def test_a_call_that_cannot_be_made_any_more_lets_what_is_under_way_finish(tmp_path: Path) -> None:
+    """The SDK cancels what is beside a call that raises."""
+    office = Office(tmp_path, ("c1", "mail", {"to": "ann"}), ("c2", "pay", {"cents": 5}))
+    begun, killed = asyncio.Event(), asyncio.Event()
+
+    async def mail(to: str) -> str:
+        begun.set()
+        await killed.wait()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        office.sent.append(f"mail {to}")
+        return "mailed"
+
+    async def wants(*_: Any) -> bool:
+        await begun.wait()
+        async with mp.App(office.store, tools=listed(agent)).client() as app:
+            (row,) = await app.inspect.runs(Query())
+            await app.kill(row.id, by="ada", why="stop")
+        killed.set()
+        return False
+
+    async def pay(cents: int) -> str:
+        raise AssertionError("never called")
+
+    agent = office.agent(mail, function_tool(pay, needs_approval=wants))
+    threads = office.threads(agent)
+    with pytest.raises(mp.MilepostError) as raised:
+        await taken(threads, agent)
+    assert raised.value.code in {"run_ended", "epoch_lost"}
+    assert office.sent == ["mail ann"]
+
+
+async def test_a_streamed_run_that_was_interrupted_is_begun_again_without_asking_again(tmp_path: Path) -> None:
+    office = Office(tmp_path, ("c1", "pay", {"cents": 5}))
+
+    async def pay(cents: int) -> str:
+        office.sent.append(f"pay {cents}")
+        return "paid"
+
+    agent = office.agent(pay)
+    threads = office.threads(agent, {"pay": {"approval": True}})
+    other = mp.App(office.store, tools=listed(agent, promises={"pay": {"approval": True}}))
+
+    async def streamed() -> Any:
+        result = Runner.run_streamed(guarded(agent), "go", run_config=recorded(QUIET))
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    async with durable(threads, "t1"):
+        assert [call.call_id for call in (await streamed()).interruptions] == ["c1"]
+        async with other.client() as app:
+            (asked,) = await app.inspect.approvals()
+            await app.approve(asked.id, by="ada")
+        assert (await streamed()).final_output == "paid"
+
+    assert office.asked == [[], ["paid"]]
+    assert office.sent == ["pay 5"]
 
 
 def test_what_cannot_be_guarded_is_refused(tmp_path: Path) -> None:

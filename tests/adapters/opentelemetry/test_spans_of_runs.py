@@ -231,6 +231,66 @@ def test_what_a_slow_processor_cannot_take_is_dropped_and_counted(
         hanging.released.set()
 
 
+async def told(kept: InMemorySpanExporter, name: str, times: int = 1) -> None:
+    """Wait until spans of this name were told."""
+    async with asyncio.timeout(20):
+        while len(named(list(kept.get_finished_spans()), name)) < times:  # noqa: ASYNC110  a thread tells them
+            await asyncio.sleep(0.001)
+
+
+def test_a_run_that_was_put_aside_and_grows_again_is_not_told_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.adapters.opentelemetry.tracing.FOLLOWED_MOST", 1)
+    kept = InMemorySpanExporter()
+
+    async def by_turns() -> None:
+        app = mp.App(f"sqlite:///{tmp_path / 'agent.db'}", tools=[look_up])
+        app.observe(Tracing(SimpleSpanProcessor(kept), every="1ms"))
+        async with app, app.attach(key="one") as one, app.attach(key="two") as two:
+            for number in range(6):
+                await (two if number % 2 else one).attempt(f"call-{number}", look_up, f"order-{number}")
+                await told(kept, "execute_tool look_up", number + 1)
+
+    asyncio.run(by_turns())
+    assert len(named(list(kept.get_finished_spans()), "execute_tool look_up")) == 6
+
+
+def test_a_run_that_is_killed_from_elsewhere_is_told_with_what_was_open(tmp_path: Path) -> None:
+    kept = InMemorySpanExporter()
+    store = f"sqlite:///{tmp_path / 'agent.db'}"
+    begun, killed = asyncio.Event(), asyncio.Event()
+
+    @mp.tool
+    async def act() -> None:
+        begun.set()
+        await killed.wait()
+
+    @mp.workflow(version="1", tools=[act])
+    async def acting_long(run: mp.Run) -> None:
+        del run
+        await act()
+
+    async def killing() -> None:
+        app = mp.App(store, workflows=[acting_long])
+        app.observe(Tracing(SimpleSpanProcessor(kept), every="1ms"))
+        async with app:
+            handle = await app.start(acting_long)
+            await begun.wait()
+            async with mp.App(store).client() as other:
+                await other.kill(handle.id, by="ann", why="stop")
+            killed.set()
+            await told(kept, "run acting_long")
+
+    asyncio.run(killing())
+    spans = list(kept.get_finished_spans())
+    assert len({span.context.span_id for span in spans if span.context}) == len(spans)
+    (attempt,) = named(spans, "execute_tool act")
+    assert attempt.attributes is not None
+    assert attempt.attributes["milepost.interrupted"] is True
+    assert "milepost.outcome" not in attempt.attributes
+
+
 def test_an_app_that_is_open_takes_no_observer(tmp_path: Path) -> None:
     async def late() -> None:
         app = mp.App(f"sqlite:///{tmp_path / 'agent.db'}")

@@ -21,6 +21,7 @@ from pydantic_core import to_json
 
 import milepost as mp
 from milepost.adapters.pydantic_ai import MilepostDurability, Threads, current_call, durable, listed, toolset
+from milepost.stores.api import Query
 
 Desk = Agent[None, Any]
 Promises = dict[str, dict[str, Any]]
@@ -154,6 +155,55 @@ async def test_an_exception_in_an_effect_is_unknown_and_history_alone_does_not_r
     assert [one.tool_call_id for one in again.output.calls] == ["c1"]
     assert office.sent == ["pay 5"]
     assert office.asked == [[]]
+
+
+async def test_an_id_that_a_model_gives_again_is_another_call(tmp_path: Path) -> None:
+    """Some servers count the calls of each reply from zero."""
+    office = Office(tmp_path)
+    looks = iter(["open", "shut"])
+
+    def model(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        told = [str(part.content) for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
+        office.asked.append(told)
+        return ModelResponse(parts=[call("look", "call_0")] if len(told) < 2 else [TextPart(" ".join(told))])
+
+    async def look() -> str:
+        return next(looks)
+
+    durability = MilepostDurability[None]()
+    agent: Desk = Agent(FunctionModel(model), name="desk", tools=[look], capabilities=[durability])
+    for _ in range(2):
+        async with durable(office.threads(agent, {"look": {"effect": "read"}}), "t1"):
+            assert (await agent.run("go")).output == "open shut"
+    assert len(office.asked) == 3
+
+
+async def test_a_call_that_cannot_be_made_any_more_lets_what_is_under_way_finish(tmp_path: Path) -> None:
+    """The framework cancels what is beside a call that raises."""
+    office = Office(tmp_path, call("mail", "c1", to="ann"), call("pay", "c2", cents=6))
+    begun = asyncio.Event()
+
+    async def mail(to: str) -> str:
+        await begun.wait()
+        async with mp.App(office.store, tools=listed(agent)).client() as app:
+            (row,) = await app.inspect.runs(Query())
+            await app.kill(row.id, by="ada", why="stop")
+        for _ in range(100):  # meanwhile pay is to be sent again, and cannot be
+            await asyncio.sleep(0.001)
+        office.sent.append(f"mail {to}")
+        return "mailed"
+
+    async def pay(cents: int) -> str:
+        begun.set()
+        raise mp.NotSent(f"busy, {cents}")
+
+    agent = office.agent(mail, pay)
+    threads = office.threads(agent, {"pay": {"retry": mp.Retry(10_000, first="1ms", most="1ms")}})
+    with pytest.raises(mp.MilepostError) as raised:
+        async with durable(threads, "t1"):
+            await agent.run("go")
+    assert raised.value.code in {"epoch_lost", "run_ended"}
+    assert office.sent == ["mail ann"]
 
 
 async def test_what_surely_failed_is_told_to_the_model_and_what_is_denied_as_well(tmp_path: Path) -> None:

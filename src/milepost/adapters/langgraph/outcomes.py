@@ -25,7 +25,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel, ValidationError
 
-from milepost.adapters.langgraph.batches import Batch
+from milepost.adapters.batches import Batch
 from milepost.adapters.langgraph.promises import is_foreign, offered, running
 from milepost.adapters.langgraph.values import Values
 from milepost.adapters.saying import to_model, to_person

@@ -9,6 +9,7 @@ import copy
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from agents import (
@@ -20,6 +21,7 @@ from agents import (
     HostedMCPTool,
     ImageGenerationTool,
     Model,
+    ModelBehaviorError,
     RunContextWrapper,
     ToolSearchTool,
     UserError,
@@ -59,14 +61,22 @@ class Guard:
         tool, id_ = held.tool(self.inner.name), ctx.tool_call_id
 
         async def work() -> Any:
-            return _plain(await inside(lambda: self.inner.on_invoke_tool(ctx, arguments)))
+            try:
+                return _plain(await inside(lambda: self.inner.on_invoke_tool(ctx, arguments)))
+            except ModelBehaviorError as error:
+                if _came_to_the_function(error):
+                    raise
+                raise mp.Rejected(str(error)) from error
 
-        with held.under_way():
+        with held.under_way(), held.told_again():
             try:
                 send = None if self.ours else sending(work)
                 outcome = await held.threads.attempt(held.key, id_, tool, arguments, send=send)
             except mp.InvalidArguments as error:
                 return error.for_model()
+            except mp.MilepostError as error:
+                await held.halt(error)
+                raise
             if isinstance(outcome, mp.Confirmed):
                 held.waits.pop(id_, None)
                 return _plain(outcome.value)
@@ -89,10 +99,15 @@ class Guard:
             outcome = await _looked(held, call_id, held.tool(self.inner.name), arguments)
         except mp.InvalidArguments:
             return False  # the model is told, when it is invoked
+        except mp.MilepostError as error:
+            with held.under_way():
+                await held.halt(error)
+            raise
         if isinstance(outcome, mp.Confirmed | mp.Failed):
             return False
         if isinstance(outcome, mp.Waiting) and (outcome.ask or outcome.reason not in COMES_BY_ITSELF):
             held.waiting(call_id, outcome)
+            held.begun_again()
             return True
         return await self._wanted(ctx, arguments, call_id)
 
@@ -107,6 +122,15 @@ class Guard:
 
 async def _looked(held: Attached, id_: str, tool: mp.Tool[..., Any], arguments: Mapping[str, Any] | str) -> Any:
     return await held.run.look(id_, tool, **tool.arguments.from_json(arguments).named())
+
+
+def _came_to_the_function(error: ModelBehaviorError) -> bool:
+    """Tell whether an error may have come out of a tool's function: else the SDK could not read the arguments.
+
+    Then nothing but the module that reads them stands between the place where it was raised and here.
+    """
+    frames = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
+    return any(module not in {__name__, inside.__module__, FunctionTool.__module__} for module in frames)
 
 
 def _plain(result: Any) -> Any:

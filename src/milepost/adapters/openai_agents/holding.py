@@ -73,9 +73,31 @@ class Attached:
             self._resting -= 1
             self._change()
 
+    async def halt(self, error: mp.MilepostError) -> None:
+        """Prepare to raise what a call cannot be made for: the SDK cancels what is under way beside one that raises."""
+        await self.siblings_over()
+        if (turn := TURN.get()) is not None:
+            turn.halted = error
+
     def _change(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    # ------------------------------------------------------------ runs of the SDK's own runner
+
+    def begun_again(self) -> None:
+        """Let what was asked outside `run` be asked in the same way again: nobody else tells how that came out."""
+        if TURN.get() is None:
+            self.questions.forget("")
+
+    @contextmanager
+    def told_again(self) -> Iterator[None]:
+        """Do so where the block raises."""
+        try:
+            yield
+        except BaseException:
+            self.begun_again()
+            raise
 
     # ------------------------------------------------------------ what is kept
 
@@ -110,11 +132,12 @@ _ATTACHED: ContextVar[Attached | None] = ContextVar("milepost_openai_agents", de
 
 
 class Turn:
-    """One run of a guarded agent, and the call of it that could not go on."""
+    """One run of a guarded agent, the call of it that could not go on, and what one could not be made for."""
 
     def __init__(self) -> None:
         self.id = uuid.uuid4().hex
         self.parked: mp.Parked | None = None
+        self.halted: mp.MilepostError | None = None
 
 
 TURN: ContextVar[Turn | None] = ContextVar("milepost_openai_agents_turn", default=None)

@@ -48,7 +48,8 @@ class RecordedModel(Model):
             settle(tool, _measured(usage.input_tokens, usage.output_tokens))
             return _RESPONSE.dump_python(response, **_AS_SENT)
 
-        payload = await held.questions.answer(tool, _question("response", *asked, **more), ask, _asker())
+        with held.told_again():
+            payload = await held.questions.answer(tool, _question("response", *asked, **more), ask, _asker())
         return _RESPONSE.validate_python(payload)
 
     async def stream_response(self, *asked: Any, **more: Any) -> AsyncIterator[TResponseStreamEvent]:
@@ -87,7 +88,8 @@ class RecordedModel(Model):
             return ended.model_dump(**_AS_SENT)
 
         question = _question("stream", *asked, **more)
-        return await held.questions.answer(tool, question, lambda: inside(stream), _asker())
+        with held.told_again():
+            return await held.questions.answer(tool, question, lambda: inside(stream), _asker())
 
 
 def _asker() -> str:

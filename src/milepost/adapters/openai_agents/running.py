@@ -109,8 +109,10 @@ async def _turn(held: Attached, verb: str, agent: Agent[T], given: Any, *, sessi
     try:
         result = await Runner.run(agent, given, session=session, **options)
         over = not result.interruptions
-    except Exception:
-        if turn.parked is not None:  # the SDK tells it as an error of its own
+    except Exception:  # the SDK tells either as an error of its own
+        if turn.halted is not None:
+            raise turn.halted from None
+        if turn.parked is not None:
             raise CallParked(held.run.id, turn.parked.waiting) from None
         raise
     finally:

@@ -207,6 +207,7 @@ class Spans:
         if (
             span is None
         ):  # settled after it had been unknown: its own span has ended, and what settled it is another one
+            self._open.pop(("reconcile", visit, entry.step), None)  # what was found has been told
             self._note(entry)
             return
         span.ended = entry.at
@@ -273,7 +274,16 @@ class Spans:
             return
         if entry.status in ENDED:
             self.run.problem = f"{entry.code}: {entry.why}" if entry.why else entry.code
+        yield from self._interrupt(entry.at)
         yield self._end(entry.status, entry.at)
+
+    def _interrupt(self, at: int) -> Iterator[Span]:
+        """End what was open when the run was: nobody answers it any more, or what came of it is not told here."""
+        for span in self._open.values():
+            span.ended = at
+            span.attributes["milepost.interrupted"] = True
+            yield span
+        self._open.clear()
 
     def _end(self, status: str, at: int) -> Span:
         self.run.ended = at

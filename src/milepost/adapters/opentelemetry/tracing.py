@@ -42,13 +42,15 @@ SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 CLOSING_S = 5.0
 WAITING_MOST = 10_000
 FOLLOWED_MOST = 5_000
+TOLD_MOST = 50_000
 
 
 @dataclass(slots=True)
 class _Followed:
-    """One run: its spans so far, and the number of the last entry that was read."""
+    """One run: its spans so far, the number of the last entry that was read, and of the last that was told of."""
 
     spans: Spans
+    told: int
     seq: int = 0
 
 
@@ -72,6 +74,7 @@ class Tracing:
         self._worker = ""
         self._grew: set[str] = set()
         self._runs: OrderedDict[str, _Followed] = OrderedDict()
+        self._told: OrderedDict[str, int] = OrderedDict()  # of runs that are followed no more: up to which entry
         self._task: asyncio.Task[None] | None = None
         self._ended: queue.Queue[tuple[str, Span] | asyncio.Future[None]] = queue.Queue(WAITING_MOST)
         self._thread: threading.Thread | None = None
@@ -83,6 +86,7 @@ class Tracing:
         self._read, self._worker = read, worker
         self._grew.clear()
         self._runs.clear()
+        self._told.clear()
 
     def appended(self, run_ids: set[str]) -> None:
         """Note which runs to look at."""
@@ -108,12 +112,15 @@ class Tracing:
 
     async def _look(self) -> None:
         """Read what is new of the runs that grew, and queue the spans that ended."""
-        grew, self._grew = self._grew, set()
-        for run_id in grew:
+        for run_id in list(self._grew):
+            self._grew.discard(run_id)
             try:
                 await self._new(run_id)
+            except asyncio.CancelledError:
+                self._grew.add(run_id)  # the app is being closed, which looks for the last time
+                raise
             except Exception:
-                self._runs.pop(run_id, None)
+                self._leave(run_id)
                 log.exception("run %s cannot be traced; it goes on", run_id)
 
     async def _new(self, run_id: str) -> None:
@@ -125,19 +132,28 @@ class Tracing:
         for seq, entry in found:
             ended = followed.spans.take(entry)
             followed.seq = seq
-            if followed.spans.owner == self._worker or isinstance(entry, e.RunStopped):
+            if seq > followed.told and (followed.spans.owner == self._worker or isinstance(entry, e.RunStopped)):
                 self._queue(run_id, ended)
+        self._runs.move_to_end(run_id)
         if found and isinstance(found[-1][1], e.RunDone | e.RunStopped):
-            del self._runs[run_id]
+            self._leave(run_id)
 
     async def _begin(self, run_id: str, created: e.Entry) -> _Followed:
         assert self._read is not None
         assert isinstance(created, e.RunCreated)
         about, manifest = await self._read.begun_with(run_id, created.boundary)
-        followed = self._runs[run_id] = _Followed(Spans(run_id, about, manifest.models))
+        followed = self._runs[run_id] = _Followed(Spans(run_id, about, manifest.models), self._told.pop(run_id, 0))
         if len(self._runs) > FOLLOWED_MOST:
-            self._runs.popitem(last=False)  # it is read again from its beginning if it grows here once more
+            self._leave(next(iter(self._runs)))
         return followed
+
+    def _leave(self, run_id: str) -> None:
+        """Follow a run no more. Should it grow here again, it is read from its beginning, and what is new is told."""
+        followed = self._runs.pop(run_id, None)
+        if followed is not None:
+            self._told[run_id] = max(followed.seq, followed.told)
+            if len(self._told) > TOLD_MOST:
+                self._told.popitem(last=False)
 
     # ---------------------------------------------------------------- handing over
 

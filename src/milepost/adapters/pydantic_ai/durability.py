@@ -29,6 +29,7 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
 
 import milepost as mp
+from milepost.adapters.batches import Batch
 from milepost.adapters.calls import Questions, sending, settle
 from milepost.adapters.pydantic_ai.listing import MODEL, OURS
 from milepost.adapters.pydantic_ai.wording import (
@@ -37,6 +38,7 @@ from milepost.adapters.pydantic_ai.wording import (
     WANTS_APPROVAL,
     arguments_of,
     asked,
+    call_id,
     measured,
     payload_of,
     plain,
@@ -57,6 +59,7 @@ class Attached:
         self.run = run
         self.tools = threads.app.tools
         self.questions = Questions(run)
+        self.calls = Batch()
 
 
 _ATTACHED: ContextVar[Attached | None] = ContextVar("milepost_pydantic_ai", default=None)
@@ -173,11 +176,17 @@ async def _call(attached: Attached, body: Callable[[], Awaitable[Any]], cache_ke
         except mp.InvalidArguments as error:
             raise ModelRetry(error.for_model()) from error
 
-    outcome = await made(ctx.tool_call_id)
-    if isinstance(outcome, mp.Failed) and outcome.why.endswith(ASKS_FIRST):
-        if not ctx.tool_call_approved:
-            raise ApprovalRequired(metadata=told[0] if told else None)
-        outcome = await made(f"{ctx.tool_call_id}/{APPROVED}")
+    id_ = call_id(str(ctx.tool_call_id), ctx.messages)
+    with attached.calls:
+        try:
+            outcome = await made(id_)
+            if isinstance(outcome, mp.Failed) and outcome.why.endswith(ASKS_FIRST):
+                if not ctx.tool_call_approved:
+                    raise ApprovalRequired(metadata=told[0] if told else None)
+                outcome = await made(f"{id_}/{APPROVED}")
+        except mp.MilepostError:
+            await attached.calls.others()  # the framework cancels what is beside a call that raises
+            raise
     if isinstance(outcome, mp.Confirmed):
         return payload_of(JSON_CODEC.dump(Any, outcome.value) if ours else outcome.value)
     if isinstance(outcome, mp.Failed):

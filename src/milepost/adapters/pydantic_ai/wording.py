@@ -7,7 +7,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_jsonable_python
 
@@ -33,6 +33,13 @@ def asked(operation: str, messages: Sequence[ModelMessage]) -> str:
 
 def _is_said(part: Mapping[str, Any]) -> bool:
     return bool(part["part_kind"] != "system-prompt")
+
+
+def call_id(id_: str, messages: Sequence[ModelMessage]) -> str:
+    """Return the model's id of a call; where a model gives one id again in a conversation, the calls are numbered."""
+    calls = (part for one in messages if isinstance(one, ModelResponse) for part in one.parts)
+    made = sum(isinstance(part, ToolCallPart) and part.tool_call_id == id_ for part in calls)
+    return id_ if made < 2 else f"{id_}#{made}"  # noqa: PLR2004  its second time
 
 
 def arguments_of(definition: ToolDefinition | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The calls that one node makes at once."""
+"""The calls that a host makes at once: it drops what is under way beside one that raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Batch:
-    """Calls made at once. A ToolNode drops those that still run when the first is parked: so each waits for all."""
+    """Calls made at once. One that is to be parked, or cannot be made, waits for the others first."""
 
     def __init__(self) -> None:
         self.calls = 0
