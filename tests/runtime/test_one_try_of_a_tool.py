@@ -74,6 +74,11 @@ def blocking(order: str) -> Any:
     return order
 
 
+@mp.tool(name="charge", effect="keyed", key_ttl="1h", version="1")
+def blocking_seen(call: mp.Call, order: str) -> Any:
+    return call, order
+
+
 # ---------------------------------------------------------------- what it is given
 
 
@@ -98,7 +103,8 @@ async def test_a_tool_s_code_is_run_under_its_own_name_and_its_time(monkeypatch:
     flying: list[int] = []
     monkeypatch.setattr(session, "flying", flying.append)
     call = attempts.call_for(session, step_of(seen), "k-1", 1)
-    before = CURRENT.get()
+    before: Any = CallScope("who calls")
+    CURRENT.set(before)
 
     given, order, scope = await attempts.attempt_call(session, step_of(seen), call)
 
@@ -117,6 +123,7 @@ async def test_a_tool_s_code_is_run_under_its_own_name_and_its_time(monkeypatch:
     step = step_of(blocking)
     assert await attempts.attempt_call(session, step, call) == "o-1"
     assert given_on == [(session, step, call)]
+    assert await attempts.attempt_call(session, step_of(blocking_seen), call) == (call, "o-1")
 
 
 def hanging(ends: BaseException | None = None) -> tuple[Any, asyncio.Event]:
@@ -302,3 +309,11 @@ def test_a_read_that_failed_is_tried_again_as_its_error_and_its_tool_say(
     tool = mp.tool(name="look", effect="read", retry=mp.Retry(attempts=3, first="1s"))(plain.fn)
 
     assert gates.retry_delay(session, tool, attempt, error) == delay
+
+
+def test_a_read_may_be_tried_again_at_once() -> None:
+    session, _ = trying()
+    engine_of(session).clock.chance = lambda: 0.0
+    tool = mp.tool(name="look", effect="read", retry=mp.Retry(first="1ms"))(plain.fn)
+
+    assert gates.retry_delay(session, tool, 1, RuntimeError("x")) == 0

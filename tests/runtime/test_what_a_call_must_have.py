@@ -2,7 +2,6 @@
 
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,13 +10,11 @@ import pytest
 import milepost as mp
 from milepost.core import codec
 from milepost.core import entries as e
-from milepost.core.approval import TTL_MS
 from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.authority import Granted
 from milepost.core.chain import step_key
 from milepost.core.policy import Verdict
 from milepost.core.pools import Short
-from milepost.core.state import RunState
 from milepost.definitions.rules import PolicyFile
 from milepost.errors import Waiting
 from milepost.runtime import approvals, gates, ruling, waits
@@ -152,13 +149,20 @@ def test_under_an_authority_that_expired_nothing_starts() -> None:
 
 def test_a_policy_is_asked_with_the_worst_case_and_its_answer_stands_at_the_call(tmp_path: Path) -> None:
     file = File(tmp_path / "policy.toml")
-    session, step = held(GRANT), step_of(paying(cost={"usd": 2}))
+    tool, asked = paying(), []
+
+    @tool.cost  # type: ignore[untyped-decorator]
+    def _(order: str) -> dict[str, int]:
+        asked.append(order)
+        return {"usd": 2}
+
+    session, step = held(GRANT), step_of(tool)
     engine: Any = session.engine
     engine.policy = PolicyFile(file.says(ALLOW, 'dear; deny; when = "budget.cost.usd > 1"'))
 
     verdict = gates.gate(session, step, None)
     assert isinstance(verdict, Verdict)
-    assert (verdict.rule, step.verdict) == ("dear", verdict)
+    assert (verdict.rule, step.verdict, asked) == ("dear", verdict, ["o-1"])
 
     file.says('other; allow; tool = "x"')
     waiting = gates.gate(session, step, None)
@@ -228,6 +232,16 @@ def test_what_waits_is_planned_once_and_asks_its_question() -> None:
     assert len(recorded(session)) == 4
 
 
+def test_what_asks_before_it_is_known_is_planned_with_its_question() -> None:
+    session, step = held(), step_of(paying(approval=True))
+    waiting = approvals.waiting_for(session, step, None)
+    assert waiting is not None
+
+    gates.plan(session, step, None, waiting)
+
+    assert recorded(session) == [gates.planned(session, step, NOW), step.asking]
+
+
 def test_what_a_rule_denies_is_planned_and_fails() -> None:
     session, step = held(), step_of(paying())
     plan = gates.planned(session, step, NOW)
@@ -245,72 +259,6 @@ def test_what_a_rule_denies_is_planned_and_fails() -> None:
     (failed,) = recorded(read)
     assert isinstance(failed, e.EffectFailed)
     assert (failed.attempt, failed.spent) == (1, s.usd(2))
-
-
-# ---------------------------------------------------------------- a start that is taken back
-
-
-def taken_back(state: RunState, *entries: e.Entry) -> None:
-    """Apply what is optimistic, and take it back."""
-    undo = gates.before_start(state_holder(state), STEP)
-    for entry in entries:
-        state.apply(entry)
-    undo()
-
-
-def state_holder(state: RunState) -> Any:
-    return SimpleNamespace(state=state)
-
-
-def as_told(state: RunState) -> dict[str, Any]:
-    ledger = state.ledger
-    spent = {unit: amount for unit, amount in ledger.spent.items() if amount}
-    return {
-        "steps": dict(state.steps), "reserved": ledger.reserved, "since": ledger.since, "spent": spent,
-        "approvals": {id_: approval.verdict for id_, approval in state.approvals.items()},
-    }  # fmt: skip
-
-
-APPROVED = (
-    s.planned(), e.ApprovalAsked(at=5, step=STEP, id="ap-1", tool_version="1", digest="d1", expires_at=TTL_MS),
-    e.ApprovalAnswered(at=6, id="ap-1", approved=True, by="ann"),
-)  # fmt: skip
-READ = s.started(effect="read", reserve=s.usd(2))
-
-
-@pytest.mark.parametrize(
-    ("before", "start"),
-    [
-        ((GRANT,), s.started(at=30, reserve=s.usd(2))),
-        ((GRANT, s.planned()), s.started(at=30, plan=None, reserve=s.usd(2))),
-        ((GRANT, *APPROVED), s.started(at=30, plan=None, reserve=s.usd(2), approval="ap-1")),
-        ((GRANT, s.started(reserve=s.usd(2)), s.failed()), s.started(at=200, attempt=2)),
-        ((GRANT, s.started(), *[s.lost(quiet_at=20)], *s.absent()), s.started(at=200, attempt=2, reserve=s.usd(2))),
-        ((GRANT, s.started(reserve=s.usd(2)), s.lost(quiet_at=20), s.found(30, "still_unknown")),
-         s.started(at=200, attempt=2, resend=True)),
-        ((GRANT, READ, s.lost(quiet_at=20)),
-         s.started(at=200, attempt=2, effect="read", reserve=s.usd(2), resend=True)),
-        ((GRANT, s.started(step=OTHER, reserve=s.usd(3)), s.confirmed(step=OTHER), READ, s.lost(quiet_at=20)),
-         s.started(at=200, attempt=2, effect="read", reserve=s.usd(2), resend=True)),
-    ],
-)  # fmt: skip
-def test_a_start_that_was_refused_leaves_everything_as_it_was(before: tuple[e.Entry, ...], start: e.Entry) -> None:
-    state, untouched = s.run(*before), s.run(*before)
-
-    taken_back(state, start)
-
-    assert as_told(state) == as_told(untouched)
-
-
-def test_what_others_spend_meanwhile_stays_spent() -> None:
-    before = (GRANT, s.started(step=OTHER, reserve=s.usd(3)), READ, s.lost(quiet_at=20))
-    state = s.run(*before)
-
-    taken_back(
-        state, s.started(at=200, attempt=2, effect="read", reserve=s.usd(2), resend=True), s.confirmed(step=OTHER)
-    )
-
-    assert state.ledger.spent == s.usd(3)
 
 
 # ---------------------------------------------------------------- resting

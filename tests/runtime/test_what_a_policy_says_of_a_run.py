@@ -93,6 +93,9 @@ def test_conditions_see_the_arguments_the_authority_the_money_and_what_was_heard
 
     assert views["args"] == {"order": "o-1"}
     assert views["authority"] == {"principal": "bot", "scopes": ("more", "pay"), "expires_at": NOW + 1}
+    session.about = msgspec.structs.replace(session.about, authority=Granted("bot", tenant="acme"))
+    of_a_tenant = ruling.request_of(session, tool, step_of(tool).bound, STEP).views["authority"]()
+    assert of_a_tenant == {"principal": "bot", "tenant": "acme", "scopes": ("more",)}
     assert views["budget"] == {
         "left": {"usd": 7.5, "eur": 1.0, "gbp": 0.0},
         "cost": {"usd": 2.0, "gbp": 1.0},
@@ -369,5 +372,5 @@ async def test_another_policy_wakes_what_waits_for_it_once(policy: File, caplog:
     policy.holds("not toml at all [")
     await ruling.wake(engine)
     assert caplog.records[1].levelname == "ERROR"
-    assert caplog.records[1].getMessage() == str(found.current())
+    assert (caplog.records[1].msg, caplog.records[1].args) == ("%s", (found.current(),))
     assert (len(store.asked), session._changes, engine.policy_told) == (2, 2, 2)

@@ -150,7 +150,7 @@ def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiti
     if effect is None:
         entries.append(planned(session, step, session.engine.clock.now()))
     if waiting.reason == "approval" and step.asking is not None:
-        entries += [*approvals.stale(session, step, step.asking.id), step.asking]
+        entries += [*approvals.stale(session, step, None), step.asking]
     if entries:
         session.put(*entries)
 
