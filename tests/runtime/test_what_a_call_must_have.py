@@ -164,6 +164,11 @@ def test_a_policy_is_asked_with_the_worst_case_and_its_answer_stands_at_the_call
     assert isinstance(verdict, Verdict)
     assert (verdict.rule, step.verdict, asked) == ("dear", verdict, ["o-1"])
 
+    asked.clear()
+    file.says('cheap; allow; when = "budget.cost.usd < 9"')
+    assert gates.gate(session, step, None) is None
+    assert (step.cost, asked) == (s.usd(2), ["o-1"]), "the policy and the budget see the same amounts"
+
     file.says('other; allow; tool = "x"')
     waiting = gates.gate(session, step, None)
     assert waiting == ruling.waiting_for(session, step.verdict, s.PATH)
