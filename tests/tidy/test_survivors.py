@@ -10,7 +10,7 @@ from mutation.changes import Mutant
 from mutation.parts import PACKAGE
 from tests.tidy.repository import text, tree
 
-# Raised for what had never been tried: last for the send path, by 6. All is tried by now, so it may be lowered and never
+# Raised for what had never been tried: last for the send path, by 6. All is tried by now, so it may be lowered, never
 # raised: a new survivor is killed by a test.
 CEILING = 76
 
