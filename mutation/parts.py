@@ -13,12 +13,13 @@ ABOUT_WRITING = (
 )  # fmt: skip
 ABOUT_SENDING = (
     "answers_of_a_lost_run", "approvals", "authority", "breakers", "calling_tools", "costed_reads", "falling_due",
-    "holds", "imported", "late_and_rolled_back", "late_returns", "limits_of_approvals", "narrowing", "once",
-    "payloads", "policy", "policy_held_back", "pools", "rechecked_at_resume", "reconciling",
-    "refused_after_an_absence", "refused_starts", "resends_under_a_hold", "resolving", "restored_authority",
-    "secrets_before_bytes", "sending_again", "signed_approvals", "stopping", "switches", "taken_identities",
-    "transactional_tools", "unkind_code", "waiting_for_money",
-    "what_a_call_rests_on", "what_a_start_says", "what_an_attempt_records", "what_exceptions_mean",
+    "holds", "how_a_call_goes", "how_an_attempt_starts", "imported", "late_and_rolled_back", "late_returns",
+    "limits_of_approvals", "money_of_one_run", "narrowing", "once", "one_try_of_a_tool", "payloads", "policy",
+    "policy_held_back", "pools", "rechecked_at_resume", "reconciling", "refused_after_an_absence", "refused_starts",
+    "resends_under_a_hold", "resolving", "restored_authority", "secrets_before_bytes", "sending_again",
+    "signed_approvals", "starts_taken_back", "stopping", "switches", "taken_identities", "transactional_tools",
+    "unkind_code", "waiting_for_money", "what_a_call_must_have", "what_a_call_rests_on", "what_a_person_is_asked",
+    "what_a_policy_says_of_a_run", "what_a_start_says", "what_an_attempt_records", "what_exceptions_mean",
 )  # fmt: skip
 ABOUT_HOLDING = (
     "answers_of_a_lost_run", "attached", "coming_to_rest", "falling_due", "fan_out", "late_returns", "once",

@@ -30,3 +30,10 @@ def test_a_header_says_the_trace_and_the_span_and_that_they_are_recorded() -> No
     assert traceparent("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331") == (
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     )
+
+
+def test_an_older_version_has_made_the_same_ids() -> None:
+    """A trace goes on over an upgrade, so these digits are as fixed as a column's name."""
+    assert trace_of("run-1") == "c441373cea7441f684683f4026efb1ea"
+    assert span_of("run-1", "run") == "2ba17e63f1bc4bdb"
+    assert attempt_span("run-1", 2, ":0", 3) == "bbc2d29b0bd2c6b8"

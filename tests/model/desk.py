@@ -171,6 +171,8 @@ class Branch:
     def __init__(self, session: Session) -> None:
         self.session = session
 
+    def begin(self) -> None: ...
+
     async def idle(self) -> None:
         raise Parked(self.session.rest())
 

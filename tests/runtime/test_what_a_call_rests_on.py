@@ -150,10 +150,11 @@ def test_an_error_of_the_provider_counts_against_it(error: Exception, floor: int
     session = held()
     engine: Any = session.engine
     engine.breaker = settings = Breaker()
+    engine.clock.chance = lambda: 0.25
 
     (event,) = waits.raised(session, charge, STEP, 3, error)
 
-    assert event == Failed("charge", f"run-1 {STEP} 3", engine.why(error), settings, floor, 0.5)
+    assert event == Failed("charge", f"run-1 {STEP} 3", engine.why(error), settings, floor, 0.25)
 
 
 @pytest.mark.parametrize("error", [gates.CredentialChanged("other"), mp.Rejected("no")])
@@ -372,11 +373,18 @@ async def test_a_free_read_waits_while_everything_is_stopped() -> None:
     def lifted() -> None:
         engine.halted = False
 
-    branch: Any = Branch(session, lifted)
+    stopped = Switch("tool:look_up", "freeze", "a bug", "ann", 1)
+    store = with_switches(session, stopped)
+
+    def thawed() -> None:
+        store.switches.clear()
+        engine.stops.again()
+
+    branch: Any = Branch(session, lifted, thawed)
 
     await waits.before_read(branch, step_of(look_up), 1)
 
-    assert [seen[2] for seen in branch.seen] == [{STEP: Awaited(waits.HALT)}]
+    assert [seen[2] for seen in branch.seen] == [{STEP: Awaited(waits.HALT)}, {STEP: Awaited("tool:look_up")}]
 
 
 async def test_a_free_read_asks_the_store_whether_it_is_the_probe() -> None:

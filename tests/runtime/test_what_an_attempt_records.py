@@ -295,6 +295,21 @@ async def test_a_read_that_costs_is_tried_again_and_paid_for_by_what_it_spent_or
     assert [type(event) for event in tried(session)] == [Failed]
 
 
+async def test_a_read_that_costs_and_returned_what_cannot_be_stored_has_failed_and_is_paid_for() -> None:
+    async def act(call: mp.Call) -> int:
+        call.spent(usd=2)
+        return object()  # type: ignore[return-value]
+
+    tool: Any = mp.tool(name="charge", effect="read", version="1", cost={"usd": 5})(act)
+    session = sent(e.Widened(at=1, by="ann", budget=s.usd(9)), s.started(effect="read", reserve=s.usd(5)), tool=tool)
+
+    (failed,) = await attempted(session, tool)
+
+    assert isinstance(failed, e.EffectFailed)
+    assert (failed.final, failed.spent) == (True, s.usd(2))
+    assert tried(session) == [Answered("charge", f"{BY} 1")]
+
+
 async def test_a_read_that_costs_is_given_up_after_its_last_try() -> None:
     tool = raising(Unreachable("x"), effect="read", key_ttl=None, cost={"usd": 2}, retry=mp.Retry(attempts=1))
     session = sent(s.started(effect="read", reserve=s.usd(5)), tool=tool)
@@ -459,6 +474,14 @@ def test_what_is_settled_already_is_not_lost_any_more() -> None:
     effects.lose(session, s.effect(session.state), 1, "x", quiet=True)
 
     assert recorded(session) == []
+
+
+def test_what_is_unknown_already_may_be_over_by_now() -> None:
+    session = held(s.started(), s.lost())
+
+    effects.lose(session, s.effect(session.state), 1, "x", quiet=True)
+
+    assert recorded(session) == [e.EffectUnknown(at=NOW, step=STEP, attempt=1, why="x", quiet_at=NOW)]
 
 
 def test_a_thread_that_still_runs_leaves_no_evidence_that_it_is_over() -> None:

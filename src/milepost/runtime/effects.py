@@ -228,7 +228,7 @@ def _held_back(session: Session, tool: Tool[..., Any], effect: Effect, number: i
         return "the lease had lapsed before it was sent"
     if engine.halted:
         return "everything was stopped before it was sent"
-    again = number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
+    again = any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
     return "its key may have expired by now" if again and not may_resend(tool.facts, effect.doubt.attempts, now) else ""
 
 

@@ -150,7 +150,7 @@ def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiti
     if effect is None:
         entries.append(planned(session, step, session.engine.clock.now()))
     if waiting.reason == "approval" and step.asking is not None:
-        entries += [*approvals.stale(session, step, step.asking.id), step.asking]
+        entries += [*approvals.stale(session, step, None), step.asking]
     if entries:
         session.put(*entries)
 
@@ -169,33 +169,31 @@ def _as_effect(planned_: e.Entry) -> Effect:
 
 def before_start(session: Session, step: str) -> Callable[[], None]:
     """Return what takes an optimistic `started` back out of the state, for when its append is refused."""
-    state = session.state
+    state, ledger = session.state, session.state.ledger
     effect = state.steps.get(step)
     unuse = approvals.before_use(state, step)
-    reserved = step in state.ledger.reserved
-    lost_read = reserved and type(effect) is Effect and effect.effect == "read" and effect.outcome == "unknown"
-    booked = state.ledger.reserved[step] if lost_read else {}  # by the `started`, in full
     if type(effect) is not Effect:
 
         def forget() -> None:
-            state.steps.pop(step, None)
+            del state.steps[step]
             unuse()
-            if not reserved:
-                state.ledger.release(step)
+            ledger.release(step)
 
         return forget
     outcome, retry_at, approval = effect.outcome, effect.retry_at, effect.approval
     doubt = effect.doubt
     known = (doubt.absences, doubt.asks, doubt.person, doubt.ask_at)
+    held, since = ledger.reserved.get(step, {}), ledger.since.get(step, 0)
+    booked = held if effect.effect == "read" and outcome == "unknown" else {}  # by the `started`, in full
 
     def restore() -> None:
-        effect.doubt.attempts.pop()
+        doubt.attempts.pop()
         effect.outcome, effect.retry_at, effect.approval = outcome, retry_at, approval
         doubt.absences, doubt.asks, doubt.person, doubt.ask_at = known
         unuse()
-        if not reserved:
-            state.ledger.release(step)
-        spent = state.ledger.spent  # what other effects have spent meanwhile stays spent
+        ledger.release(step)
+        ledger.reserve(step, held, since)
+        spent = ledger.spent  # what other effects have spent meanwhile stays spent
         spent.update({unit: spent[unit] - amount for unit, amount in booked.items() if amount})
 
     return restore

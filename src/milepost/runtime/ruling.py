@@ -223,7 +223,7 @@ def held_until(session: Session, effect: Effect, now: int) -> list[int] | None:
     if held_back(session, effect.step) is None:
         return None
     facts = session.facts[effect.tool]
-    moments = [key_valid_until(facts, effect.doubt.attempts)] if facts.effect == "keyed" else []
+    moments = [key_valid_until(facts, effect.doubt.attempts)]  # long ago where it has no key
     if session.attached:
         moments.append(now + RECHECK_MS)
     return [at for at in moments if at > now]
