@@ -77,7 +77,7 @@ faults: $(TESTABLE) strace servers  ## each fault of docs/FAULTS.md for real: ve
 soak: $(TESTABLE) servers  ## a fleet on PostgreSQL, killed, restarted and deployed anew for ten minutes (ARGS='--minutes 1' for less)
 	@$(BIN)/python -m soak $(ARGS)
 
-mutants: $(MUTATION)  ## mutation testing of the core, the append and the send path (hours; ARGS='core/outcome.py' for one file)
+mutants: $(MUTATION)  ## mutation testing of the core, the append and the send path (an hour; ARGS='core/outcome.py' for one file)
 	@nice -n 10 .venv-mutation/bin/python -m mutation $(ARGS)
 
 $(RUNNABLE): requirements/demo.lock pyproject.toml
