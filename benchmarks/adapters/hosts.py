@@ -60,4 +60,10 @@ ALL = (
         (HOSTS, "benchmarks.adapters.bare_strands BATCH"),
         (HOSTS, "tests.hosts.strands.host BATCH:LIFE"),
     ),
+    Host(
+        "Microsoft Agent Framework",
+        "the prompt",
+        (HOSTS, "benchmarks.adapters.bare_agent_framework BATCH:LIFE"),
+        (HOSTS, "tests.hosts.agent_framework.host BATCH:LIFE"),
+    ),
 )

@@ -1,8 +1,9 @@
 """The MCP server of the scenario. Where it is told to, it kills the host, and the gateway, before `refund` answers."""
 
+import asyncio
 import os
 import signal
-from pathlib import Path
+from contextlib import AsyncExitStack
 
 from mcp.server.mcpserver import MCPServer
 
@@ -11,6 +12,16 @@ from tests.crash.world import CRASH_AT, World, here
 
 HOST = "SCENARIO_HOST"  # the host's process
 server = MCPServer("bank")
+_opening = asyncio.Lock()
+_record = AsyncExitStack()
+
+
+async def look() -> None:
+    """Open the record of the host or of the gateway, if there is one: it was written before anything came here."""
+    async with _opening:
+        if (here() / "store.db").exists() and not outside.recording():
+            await _record.enter_async_context(outside.app([]).client())
+
 
 
 @server.tool()
@@ -22,6 +33,7 @@ async def reserve(order: str) -> str:
 @server.tool()
 async def refund(order: str, cents: int) -> str:
     """Refund an order. It can be neither repeated nor looked up."""
+    await look()
     await outside.reserved()
     World(here()).apply("refund", "", 1, {"order": order, "cents": cents})
     if os.environ.get(CRASH_AT) == outside.KILL:
@@ -34,6 +46,7 @@ async def refund(order: str, cents: int) -> str:
 @server.tool()
 async def note(text: str) -> str:
     """Write a note, slowly."""
+    await look()
     return await outside.note(text)
 
 
@@ -43,16 +56,5 @@ async def publish(text: str) -> str:
     return await outside.publish(text)
 
 
-async def main() -> None:
-    """Serve. If the host, or the gateway, has a record, that is what `refund` and `note` wait for."""
-    if Path(here() / "store.db").exists():
-        async with outside.app([]).client():
-            await server.run_stdio_async()
-    else:
-        await server.run_stdio_async()
-
-
 if __name__ == "__main__":
-    import asyncio
-
-    asyncio.run(main())
+    server.run("stdio")

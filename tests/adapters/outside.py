@@ -81,6 +81,11 @@ def app(tools: Sequence[mp.Tool[..., Any]], **options: Any) -> mp.App:
     return _open[0]
 
 
+def recording() -> bool:
+    """Whether this process has an app."""
+    return bool(_open)
+
+
 def stored(asks: Callable[[], Awaitable[bool]]) -> None:
     """Let `refund` wait for this, in a host without Milepost."""
     _stored[:] = [asks]
