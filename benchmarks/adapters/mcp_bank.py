@@ -23,7 +23,6 @@ async def look() -> None:
             await _record.enter_async_context(outside.app([]).client())
 
 
-
 @server.tool()
 async def reserve(order: str) -> str:
     """Reserve the money of an order."""
