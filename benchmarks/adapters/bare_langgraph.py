@@ -56,7 +56,7 @@ async def main() -> None:
             return found is not None and outside.RESULTS["reserve"] in str(found.pending_writes)
 
         outside.stored(stored)
-        desk = graph.compile(checkpointer=saver)
+        desk: Any = graph.compile(checkpointer=saver)
         begun = (await desk.aget_state(THREAD)).next
         state = await desk.ainvoke(None if begun else {"messages": [("user", "go")]}, THREAD, durability="sync")
     outside.say(state["messages"][-1].text)

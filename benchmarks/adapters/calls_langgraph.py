@@ -1,4 +1,4 @@
-"""What a call costs under LangChain's agent on LangGraph: bare, and with the middleware; a checkpointer in memory in both."""
+"""What a call costs under LangChain's agent: bare, and with the middleware; the checkpointer is in memory."""
 
 import asyncio
 from typing import Any
