@@ -1,8 +1,8 @@
 """One conversation of many turns, a call of a tool in each, in rounds: bare and with Milepost, side by side.
 
 A program (`calls_NAME`) gives two coroutine functions, which take the number of a conversation and make `TURNS` turns.
-The tool does nothing, so what differs is the adapter, and the record on disk: for each call one awaited commit, that of
-`started`; more where the adapter records the model's answers too, or attaches to the run anew for each call.
+The tool does nothing, so what differs is the adapter, and the record on disk: for each call two awaited commits, of
+`started` and of what came of it; more where the adapter records the model's answers, or attaches anew for each call.
 """
 
 import argparse
