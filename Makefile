@@ -23,7 +23,7 @@ CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation s
 # The core's tests are run by `coverage`, alone; the rest of the suite follows without them, unless they are asked for.
 REST := $(if $(findstring tests/core,$(ARGS)),,--ignore=tests/core)
 
-.PHONY: help demo test coverage hosts lint style mypy pyright layers format bench duplicates evaluate faults soak mutants lock clean strace servers
+.PHONY: help demo test coverage hosts lint style mypy pyright layers format bench duplicates adapters evaluate faults soak mutants lock clean strace servers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -67,6 +67,9 @@ bench: $(BENCH)  ## one table: effects, steps and recovery, against bare SQLite 
 
 duplicates: $(BENCH)  ## response lost, process killed, resumed: who is charged twice, on Milepost and on three other engines
 	@.venv-bench/bin/python -m benchmarks.duplicates $(ARGS)
+
+adapters: $(TESTABLE) $(BENCH) $(HOSTS)  ## killed in the second call of two, under each agent framework, without Milepost and with it
+	@$(BIN)/python -m benchmarks.adapters $(ARGS)
 
 evaluate: $(EVALUATION)  ## AgentDojo's 97 user tasks: banking killed once each, then all at every call boundary
 	@.venv-evaluation/bin/python -m evaluation $(ARGS)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import authority, checkpoint, growth, memory, peers, postgres, recovery, startup, syscalls, throughput
+from benchmarks.adapters import cost
 from benchmarks.comparing import Bench, Row
 from benchmarks.table import conditions, render, summary
 
@@ -24,6 +25,7 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "startup": startup.rows,
     "peers": peers.rows,
     "postgres": postgres.rows,
+    "adapters": cost.rows,
 }
 
 

@@ -28,6 +28,10 @@ The tools, each in the forms that hosts need: `TOOLS` are Milepost tools by name
 functions by name, plain `async def` with typed parameters, to be decorated as the framework wants it and then declared
 with `SCHEMAS[name]` and `DECLARED[name]` (what `foreign` takes); `HANDLERS_SYNC` are the same as `def`. `plain_host`
 and `test_outside` are an example of all of it.
+
+Without Milepost (no `app`) there is no record to wait for: `stored` says how the host finds out that its framework has
+stored the result of `reserve`, where it stores any before the batch is done; and `publish` objects as a guard of one's
+own would, by an exception. `benchmarks/adapters` compares the two.
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ THREE: list[tuple[str, str, dict[str, Any]]] = [
 RESULTS = {"reserve": "reserved", "refund": "refunded", "note": "noted", "publish": "published"}
 
 _open: list[mp.App] = []
+_stored: list[Callable[[], Awaitable[bool]]] = []
 _world = World()
 
 
@@ -74,6 +79,16 @@ def app(tools: Sequence[mp.Tool[..., Any]], **options: Any) -> mp.App:
     """Return the app of this process, on a store in its folder."""
     _open[:] = [mp.App(url(here()), tools=tools, **options)]
     return _open[0]
+
+
+def recording() -> bool:
+    """Whether this process has an app."""
+    return bool(_open)
+
+
+def stored(asks: Callable[[], Awaitable[bool]]) -> None:
+    """Let `refund` wait for this, in a host without Milepost."""
+    _stored[:] = [asks]
 
 
 def model() -> None:
@@ -94,7 +109,7 @@ async def reserve(order: str) -> str:
 
 async def refund(order: str, cents: int) -> str:
     """Refund an order. It can be neither repeated nor looked up."""
-    await _until(_reserved, "reserve is on record")
+    await reserved()
     _world.apply("refund", "", 1, {"order": order, "cents": cents})
     point("refund", "applied")
     return RESULTS["refund"]
@@ -112,6 +127,8 @@ async def note(text: str) -> str:
 
 async def publish(text: str) -> str:
     """Publish a text."""
+    if not _open:
+        raise PermissionError("a person has to approve it first")
     _world.apply("publish", "", 1, {"text": text})
     return RESULTS["publish"]
 
@@ -147,10 +164,17 @@ TOOLS: dict[str, mp.Tool[..., Any]] = {name: mp.tool(**DECLARED[name])(HANDLERS[
 SCHEMAS: dict[str, dict[str, Any]] = {name: {**tool.parameters} for name, tool in TOOLS.items()}
 
 
+async def reserved() -> None:
+    """Wait until `reserve` is on record, in Milepost's or in the framework's own."""
+    for asks in [] if _open else _stored:
+        await until(asks, "reserve is stored")
+    await _until(_reserved, "reserve is on record")
+
+
 async def _reserved(inspect: Inspector) -> bool:
     runs = await inspect.runs(Query())
     effects = [effect for run in runs for effect in await inspect.effects(run.id)]
-    return any((effect.tool, effect.outcome) == ("reserve", "confirmed") for effect in effects)
+    return any((plain(effect.tool), effect.outcome) == ("reserve", "confirmed") for effect in effects)
 
 
 async def _objected(inspect: Inspector) -> bool:
@@ -172,6 +196,11 @@ class Ended:
 
     code: int
     said: Any
+
+
+def plain(tool: str) -> str:
+    """Return the name of a tool without that of the server that offers it."""
+    return tool.removeprefix("bank_")
 
 
 def url(folder: Path) -> str:
@@ -228,8 +257,8 @@ async def settle(folder: Path) -> None:
         for run_ in await deciding.inspect.runs(Query()):
             for effect in await deciding.inspect.effects(run_.id):
                 if effect.outcome == "unknown":
-                    found = world.find(effect.tool, **(effect.args or {}))
-                    answer = mp.happened(RESULTS[effect.tool]) if found else mp.did_not_happen()
+                    found = world.find(plain(effect.tool), **(effect.args or {}))
+                    answer = mp.happened(RESULTS[plain(effect.tool)]) if found else mp.did_not_happen()
                     await deciding.resolve(run_.id, effect.path, answer, by="ann", why="looked into the ledger")
 
 

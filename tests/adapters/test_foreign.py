@@ -67,7 +67,7 @@ async def test_arguments_are_sent_as_given_and_what_is_absent_stays_absent(stage
 
 
 async def test_each_argument_is_a_name_of_its_own_to_policy_approval_and_cost(stage: Stage, tmp_path: Path) -> None:
-    """Requirement 67. A rule says args.cents, whatever declared the tool."""
+    """Requirement 71. A rule says args.cents, whatever declared the tool."""
     (tmp_path / "policy.toml").write_text(
         'version = "1"\n'
         '[[rule]]\nname = "small"\nwhen = "args.cents <= 100"\nverdict = "allow"\n'
@@ -193,7 +193,6 @@ def test_a_reconciler_that_could_not_be_called_is_refused_at_declaration(
 
 
 def test_nothing_that_is_not_declared_is_taken_for_harmless() -> None:
-    """Requirement 16."""
     pay = foreign("pay", PAY)
 
     assert pay.effect == "irreversible"
@@ -238,7 +237,7 @@ def test_volatile_arguments_are_sent_and_identify_nothing() -> None:
 
 
 async def test_a_changed_schema_shows_in_the_manifest_as_changed_code_does(stage: Stage) -> None:
-    """Requirement 71."""
+    """Requirement 44. What a tool is, is a part of its version."""
     changed = {**PAY, "properties": {**PAY["properties"], "cents": {"type": "number"}}}
 
     assert foreign("pay", PAY).fingerprint == foreign("pay", PAY).fingerprint
@@ -302,7 +301,7 @@ async def test_calls_at_once_are_each_sent_by_their_own_host(stage: Stage) -> No
 
 
 async def test_a_resend_of_one_call_is_never_sent_by_the_host_of_another(stage: Stage) -> None:
-    """Requirement 53. The host of the second call would send the second call again."""
+    """Requirement 51. The host of the second call would send the second call again."""
     pay = foreign("pay", PAY, effect="keyed", key_ttl="1h")
     app = mp.App(stage.url, tools=[pay], clock=stage.clock)
     sent: list[tuple[str, int]] = []

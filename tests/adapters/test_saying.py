@@ -19,7 +19,6 @@ REASONS = get_args(Reason)
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("ask", ["", "milepost approve ap-1"])
 def test_nothing_that_waits_reads_like_a_failure_or_invites_to_call_again(reason: Reason, ask: str) -> None:
-    """Requirement 18."""
     said = to_model(mp.Waiting(reason, None, ask), "refund")
 
     assert not INVITING.search(said), said

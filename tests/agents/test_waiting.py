@@ -24,7 +24,7 @@ async def started(app: mp.App, agent: agents.Agent[Any]) -> mp.Handle[Any]:
 
 
 async def test_an_approval_in_the_middle_parks_one_call_and_its_siblings_finish(stage: Stage) -> None:
-    """Requirement 11. The batch of three whose second call meets an objection."""
+    """Requirement 7. The batch of three whose second call meets an objection: the model is asked once it is settled."""
     desk = Desk()
     agent = desk.agent(THREE, "Done.")
     async with stage.app(agent.workflow) as app:

@@ -21,7 +21,6 @@ async def go(ask: Callable[[Batch], Awaitable[Sequence[Any]]]) -> None:
     for word in sys.argv[1:]:
         name, _, life = word.partition(":")
         if life:
-            outside.model()
             batch = [(id_.replace("call", f"{name}_{life}"), tool, given) for id_, tool, given in BATCHES[name]]
             said.append(await ask(batch))
     outside.say(said)

@@ -157,7 +157,7 @@ async def test_free_reads_are_made_anew_in_runs_that_end(stage: Stage, monkeypat
 
 
 async def test_a_caller_has_its_scopes_and_its_budget_and_no_others(stage: Stage) -> None:
-    """Requirement 71. Requirement 88."""
+    """Requirement 88. In the gateway, and not by the word of the host: each caller by what the file says of it."""
     desk = Desk(stage, scopes=["pay"], cost={"usd": 2})
     granted = {"": (), "pay": ("pay",)}
 

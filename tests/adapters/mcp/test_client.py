@@ -306,6 +306,26 @@ def test_a_process_killed_in_its_second_call_of_two_repeats_neither(town: Town, 
     assert len(town.ledger("mail", "batch.2")) == 1
 
 
+@pytest.mark.parametrize(("typed", "told"), [(None, ["null"]), ("sent", ["sent"]), ({"cents": 5}, ['{"cents":5}'])])
+async def test_what_a_person_says_of_a_call_needs_not_look_like_an_answer_of_the_server(
+    typed: Any, told: list[str], store: str
+) -> None:
+    outside = Outside()
+    outside.fails = ToolError("no answer")
+    bank = Server("bank", outside.connect, act={})
+    tools = list((await bank.tools()).values())
+
+    async with mp.App(store, tools=tools) as app, app.attach(key="thread-1") as run:
+        assert isinstance(await bank.attempt(run, "call_1", "act", {"what": "a"}), mp.Waiting)
+        await app.resolve(run.id, "@call_1", mp.happened(typed), by="ann", why="looked")
+        known = await bank.attempt(run, "call_1", "act", {"what": "a"})
+    await bank.close()
+
+    assert isinstance(known, mp.Confirmed)
+    assert [text(CallToolResult(content=[block])) for block in known.value.content] == told
+    assert len(outside.seen) == 1
+
+
 async def test_arguments_that_do_not_fit_the_schema_are_refused_before_anything_is_sent(store: str) -> None:
     outside = Outside()
     bank = Server("bank", outside.connect, act={})

@@ -65,7 +65,7 @@ async def test_an_irreversible_call_is_held_for_a_person_and_the_host_is_told_no
         unknown, again = [await client.call_tool("bank_mail", {"to": order}) for _ in range(2)]
         other = await client.call_tool("bank_mail", {"to": f"{order}.2"})
         typed = town.milepost(
-            "resolve", meta(unknown, "run"), f"@{meta(unknown, 'call')}", "--happened", '{"content": []}',
+            "resolve", meta(unknown, "run"), f"@{meta(unknown, 'call')}", "--happened", '"it went out"',
             "--why", "saw it", "--store", town.store("irreversible"),
         )  # fmt: skip
         known = await client.call_tool("bank_mail", {"to": order})
@@ -77,6 +77,7 @@ async def test_an_irreversible_call_is_held_for_a_person_and_the_host_is_told_no
     assert f"milepost resolve {meta(unknown, 'run')}" in said(unknown)
     assert typed.returncode == 0, typed.stderr
     assert meta(known, "outcome") == "confirmed"
+    assert "it went out" in said(known)
     assert not other.is_error
     assert len(town.ledger("mail", order)) == 1
 

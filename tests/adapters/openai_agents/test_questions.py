@@ -100,7 +100,7 @@ async def test_an_operator_who_interrupts_a_question_asks_it_again_and_nothing_b
 
 
 async def test_a_question_costs_what_was_used_and_waits_where_the_budget_ends(tmp_path: Path) -> None:
-    """Requirement 71. The rule is asked before the model is."""
+    """A rule is asked before the model is: what the next question may cost has to be left."""
     asking = Asking(tmp_path)
     agent = asking.agent()
     threads = asking.threads(agent, {"tokens": 1000}, budget={"tokens": 1300})

@@ -26,6 +26,7 @@ class Script(BaseLlm):  # type: ignore[misc]
 
     async def generate_content_async(self, llm_request: LlmRequest, **_: bool) -> AsyncGenerator[LlmResponse, None]:
         """Answer."""
+        outside.model()
         answers = [part.function_response for part in llm_request.contents[-1].parts if part.function_response]
         self.told += [next(iter(answer.response.values())) for answer in answers]
         calls = [types.FunctionCall(id=id_, name=name, args=given) for id_, name, given in self.batch]

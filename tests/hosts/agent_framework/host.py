@@ -23,6 +23,7 @@ class Script(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]
 
     async def _inner_get_response(self, *, messages: Sequence[Message], **_options: Any) -> ChatResponse:
         """Answer."""
+        outside.model()
         results = [content.result for content in messages[-1].contents if content.type == "function_result"]
         self.told += results
         calls = [Content.from_function_call(id_, name, arguments=json.dumps(given)) for id_, name, given in self.batch]

@@ -22,8 +22,10 @@ async def ask(batch: Batch) -> list[Any]:
         line = CommandLine(batch, outside.HANDLERS)
     else:
         line = CommandLine([(id_, f"mcp__milepost__{name}", given) for id_, name, given in batch])
+    outside.model()  # the command line asks it for the batch, and then what it makes of the results
     async for _ in query(prompt="go on", options=GUARD.guarded(ClaudeAgentOptions()), transport=line):
         pass
+    outside.model()
     return [text for text, _ in line.told]
 
 

@@ -35,6 +35,7 @@ class Script(Model):  # type: ignore[misc]
 
     async def stream(self, messages: Any, *_: Any, **_options: Any) -> AsyncIterable[dict[str, Any]]:
         """Answer."""
+        outside.model()
         results = [block["toolResult"] for block in messages[-1]["content"] if "toolResult" in block]
         self.told += [result["content"][0]["text"] for result in results]
         yield {"messageStart": {"role": "assistant"}}
