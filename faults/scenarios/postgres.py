@@ -79,10 +79,18 @@ def awake(life: Life) -> bool:
 
 
 def talk(stage: Stage, tool: str) -> list[Point]:
-    """Return the talk of an undisturbed run with its store and the outside, from its first claim on."""
+    """Return the talk of an undisturbed run with its store and the outside, from its first claim on.
+
+    Several threads talk, and a point is the N-th call of any of them: what one of them has reached before the claim
+    would stop a worker that holds nothing.
+    """
     among = baseline.points(stage, "one", tool, TALKS)
     claim = baseline.first(among, lambda point: "claimed.1" in point.said)
-    return among[claim if claim < len(among) else len(among) // 2 :]
+    before = among[: claim if claim < len(among) else len(among) // 2]
+    reached: dict[str, int] = {}
+    for point in before:
+        reached[point.call] = max(point.number, reached.get(point.call, 0))
+    return [point for point in among[len(before) :] if point.number > reached.get(point.call, 0)]
 
 
 def many_claims(stage: Stage) -> None:
