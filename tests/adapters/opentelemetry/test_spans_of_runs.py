@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import milepost as mp
+from milepost import agents
 from milepost.adapters.opentelemetry import Tracing
 from milepost.errors import InvalidDeclaration
 
@@ -299,3 +300,27 @@ def test_an_app_that_is_open_takes_no_observer(tmp_path: Path) -> None:
                 app.observe(Tracing(Raising()))
 
     asyncio.run(late())
+
+
+async def told_of_an_agent(folder: Path, kept: InMemorySpanExporter) -> None:
+    """Let an agent of our own loop have one turn."""
+    desk = agents.Agent(
+        "desk", version="1", model=agents.ScriptedModel("Hello.", name="small"), result=str,
+        limits=agents.Limits(turns=3, tokens=10_000),
+    )  # fmt: skip
+    app = mp.App(f"sqlite:///{folder / 'agent.db'}", workflows=[desk.workflow])
+    app.observe(Tracing(SimpleSpanProcessor(kept), every="1ms"))
+    async with app:
+        handle = await app.start(desk.workflow, agents.Task("Hi"), budget=desk.budget)
+        assert await handle.result(timeout="20s") == "Hello."
+
+
+def test_each_turn_of_an_agent_is_a_chat_with_the_tokens_that_its_model_counted(tmp_path: Path) -> None:
+    kept = InMemorySpanExporter()
+
+    asyncio.run(told_of_an_agent(tmp_path, kept))
+
+    (chat,) = named(list(kept.get_finished_spans()), "chat small")
+    assert chat.attributes is not None
+    counted = [chat.attributes[f"gen_ai.usage.{which}_tokens"] for which in ("input", "output")]
+    assert all(isinstance(tokens, int) and tokens > 0 for tokens in counted)

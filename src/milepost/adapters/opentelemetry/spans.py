@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from milepost.core import entries as e
 from milepost.core.state import RunState
 from milepost.core.steps import Effect
@@ -204,9 +206,7 @@ class Spans:
         visit = str(self._state.visit)
         outcome = {e.EffectConfirmed: "confirmed", e.EffectUnknown: "unknown"}.get(type(entry), "failed")
         span = self._open.pop(("step", visit, entry.step, str(entry.attempt)), None)
-        if (
-            span is None
-        ):  # settled after it had been unknown: its own span has ended, and what settled it is another one
+        if span is None:  # settled after it had been unknown: its own span has ended
             self._open.pop(("reconcile", visit, entry.step), None)  # what was found has been told
             self._note(entry)
             return
@@ -223,6 +223,8 @@ class Spans:
             span.attributes["milepost.why"] = entry.why
         for unit, amount in (getattr(entry, "spent", None) or {}).items():
             span.attributes[_UNITS.get(unit, f"milepost.spent.{unit}")] = float(amount)
+        if type(entry) is e.EffectConfirmed and "gen_ai.request.model" in span.attributes:
+            span.attributes |= _counted(entry.result)
         yield span
 
     def _looked(self, entry: e.FindingRecorded) -> Span:
@@ -289,6 +291,29 @@ class Spans:
         self.run.ended = at
         self.run.attributes["milepost.status"] = status
         return self.run
+
+
+class _Usage(msgspec.Struct):
+    input: int = 0
+    output: int = 0
+
+
+class _Reply(msgspec.Struct):
+    model: str = ""
+    usage: _Usage | None = None
+
+
+def _counted(result: msgspec.Raw) -> dict[str, Value]:
+    """Return what a model's recorded answer says of itself, in the form of `milepost.agents`; {} in any other form."""
+    try:
+        reply = msgspec.json.decode(result, type=_Reply)
+    except msgspec.MsgspecError:
+        return {}
+    said: dict[str, Value] = {"gen_ai.response.model": reply.model} if reply.model else {}
+    if reply.usage is not None:
+        said["gen_ai.usage.input_tokens"] = reply.usage.input
+        said["gen_ai.usage.output_tokens"] = reply.usage.output
+    return said
 
 
 _UNITS = {"input_tokens": "gen_ai.usage.input_tokens", "output_tokens": "gen_ai.usage.output_tokens"}
