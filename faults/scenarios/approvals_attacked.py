@@ -66,10 +66,10 @@ def attacked(stage: Stage) -> None:
 
 
 def operators(stage: Stage) -> Path:
-    """Make the key of an operator who may approve, and of one who may not; return the first one's file."""
+    """Make the key of an operator who may decide on calls, and of one who may not; return the first one's file."""
     folder, trust = stage.folder / "keys", stage.folder / "operators.toml"
-    for name, may in (("ann", "approve"), ("mallory", "seal")):
-        keys.add(trust, keys.create(name, folder), [may], None)
+    for name, may in (("ann", ["approve", "resolve"]), ("mallory", ["seal"])):
+        keys.add(trust, keys.create(name, folder), may, None)
     stage.declare(trust=str(trust))
     return folder / "ann.key"
 
