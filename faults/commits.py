@@ -133,7 +133,7 @@ class Pair:
                 if text.strip().upper() != COMMIT:
                     return False
                 self._names.add(name)
-                return True
+                return name == b""  # one with a name is only prepared: whoever waits for that has not said Sync yet
             case b"B":
                 _, name, *_ = said.split(b"\0")
                 return name != b"" and name in self._names

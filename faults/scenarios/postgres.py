@@ -254,7 +254,7 @@ FAULTS = (
         "applied once; what was not sent yet is refused by lease and epoch; what was sent is settled when known",
         frozen_past_its_lease,
         tries=16,
-        smoke=2,
+        smoke=6,
         least=0.3,
         store=POSTGRES,
     ),
