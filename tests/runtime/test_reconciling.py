@@ -77,12 +77,13 @@ async def test_the_bound_is_fixed_once_and_goes_on_over_restarts(stage: Stage) -
         handle = await app.start(flow, "o-1")
         await has_entry(app, handle.id, "finding_recorded")
         await parked(handle, "unknown")
-    for _ in range(3):
+    for sent, asked in ((1, 1), (2, 1), (3, 2)):  # the bound of 30 s is over in the third
         stage.clock.advance("11s")
         async with stage.app(flow, still=True) as app:
             await parked(app.handle(handle.id), "unknown")
-            await app.send(handle.id, "nothing", 1)
-            await has_entry(app, handle.id, "signal_sent", 1)
+            await app.send(handle.id, "nothing", sent)
+            await has_entry(app, handle.id, "signal_sent", sent)
+            await has_entry(app, handle.id, "finding_recorded", asked)
             await parked(app.handle(handle.id), "unknown")
     stage.clock.advance("3s")
     async with stage.app(flow, still=True) as app:
