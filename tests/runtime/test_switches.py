@@ -1,6 +1,7 @@
 """What a person stops does not start, from the moment on in which they were told so; and who waits goes on at once."""
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 import milepost as mp
 from milepost.errors import NothingStopped, UnknownScope
+from milepost.runtime import waits
 from milepost.stores import marks
 from tests.runtime.stage import Stage, has_entry, names, parked, until
 
@@ -41,7 +43,7 @@ class Desk:
             first, _ = await run.gather(pay(order), run.sleep("20m"))
             return first
 
-        self.paying, self.looking, self.two = paying, looking, two
+        self.pay, self.paying, self.looking, self.two = pay, paying, looking, two
 
 
 @pytest.mark.parametrize("scope", ["all", "tool:pay", "workflow:paying", "tenant:acme"])
@@ -63,6 +65,54 @@ async def test_what_is_frozen_does_not_start_and_goes_on_at_once_when_it_is_thaw
         assert await handle.result(timeout="10s") == "paid o-1"
         system = [line.name for line in await app.inspect.journal("system")]
         assert system == ["switch_set", "switch_lifted"]
+
+
+def shown(stops: waits.Stops, how_many: int) -> None:
+    """Read what is stopped until it is so much: a server's switches are read as of a tenth of a second ago."""
+    deadline = time.monotonic() + 10
+    while len(stops.again()) != how_many:
+        assert time.monotonic() < deadline
+
+
+async def test_what_stands_again_before_a_call_has_looked_is_waited_for_as_before(stage: Stage) -> None:
+    """The worker saw that nothing stood; the call that it told to look sees that something does, and rests on it."""
+    desk, gate = Desk(), asyncio.Event()
+
+    @mp.tool(effect="keyed", key_ttl="24h")
+    async def wait_outside(order: str) -> str:
+        await gate.wait()
+        return order
+
+    @mp.workflow(version="1", tools=[wait_outside, desk.pay])
+    async def paying_beside(run: mp.Run, order: str) -> list[str]:
+        return list(await run.gather(desk.pay(order), wait_outside(order)))
+
+    async with stage.app(paying_beside, still=True) as app:
+        await app._operator().freeze("tool:pay", by="ann", why="a test")
+        handle = await app.start(paying_beside, "o-1")
+        engine = app._need_engine()
+
+        async def rests() -> bool:
+            session = engine.sessions.get(handle.id)
+            return session is not None and "switch" in {waiting.reason for waiting in session.waits.values()}
+
+        await until(rests, "the call rests")
+        session = engine.sessions[handle.id]
+        # From here to the comment below no other task has a turn.
+        (row,) = stage.rows("DELETE FROM mp_switches RETURNING scope, kind, about, why, by, at")
+        shown(engine.stops, 0)
+        await waits.look(session)
+        assert not session.stopped
+        stage.write("INSERT INTO mp_switches (scope, kind, about, why, by, at) VALUES (?, ?, ?, ?, ?, ?)", *row)
+        shown(engine.stops, 1)
+        # Now they have.
+        gate.set()
+        await parked(handle, "switch")
+        assert desk.calls == []
+
+        await app._operator().thaw("tool:pay", by="ann", why="a test")
+
+        assert await handle.result(timeout="10s") == ["paid o-1", "o-1"]
 
 
 async def test_another_scope_is_not_in_its_way(stage: Stage) -> None:

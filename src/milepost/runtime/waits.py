@@ -197,6 +197,8 @@ async def _rest(branch: Branch, step: ToolStep, waiting: Waiting, due: int) -> N
     awaited = session.stopped[step.id]
     try:
         while session.engine.clock.now() < due:
+            # Noted anew each time: `look` forgot it where nothing stood, and something may stand again by now.
+            session.polls[step.id], session.stopped[step.id] = due, awaited
             await session.parked(step.id, waiting, branch.idle)
             if not await _stands(session, awaited):
                 return
