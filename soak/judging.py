@@ -75,7 +75,7 @@ def runs(soak: Soak, report: Report) -> None:
         report.add(f"runs that are {status}", count)
     unended = soak.watch.ask("unended")
     named = [row for row in unended if row[2] == "parked" and row[3] and (row[4] or row[5])]
-    stuck = [" ".join(map(str, row)) for row in unended if row not in named]
+    stuck = [stood(soak, row) for row in unended if row not in named]
     report.add("runs that wait for something named", len(named))
     report.add("runs that are stuck", len(stuck), must="none", problems=stuck)
     report.add("runs that the migration led over", soak.watch.one("migrated"))
@@ -83,6 +83,12 @@ def runs(soak: Soak, report: Report) -> None:
                problems=[soak.stranded] if soak.stranded else [])  # fmt: skip
     keys = [str(row[0]) for row in soak.watch.ask("ticks")]
     report.add("ticks of the schedule", len(keys), must="each minute once", problems=missed(keys))
+
+
+def stood(soak: Soak, row: tuple[object, ...]) -> str:
+    """Return how a run that nothing moves stands: its row, and what its record says last."""
+    last = soak.watch.ask("last_entries", [row[0]])
+    return "\n    ".join([" ".join(map(str, row)), *(f"{seq} {body}" for seq, body in reversed(last))])
 
 
 def missed(keys: list[str]) -> Iterator[str]:

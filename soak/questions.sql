@@ -29,6 +29,11 @@ SELECT id, workflow, status, coalesce(reason, ''), coalesce(ask, ''), coalesce(u
     coalesce(due, 0), coalesce(owner, '')
 FROM mp_runs WHERE run > 0 AND (status NOT IN ('done', 'failed', 'cancelled', 'killed') OR owner IS NOT NULL);
 
+-- What the record says last of a run that is stuck: the newest entries first.
+-- name: last_entries
+SELECT j.seq, convert_from(j.body, 'UTF8') FROM mp_journal j JOIN mp_runs r USING (run)
+WHERE r.id = $1 ORDER BY j.seq DESC LIMIT 12;
+
 -- name: ids
 SELECT id FROM mp_runs WHERE run > 0;
 

@@ -76,3 +76,14 @@ def test_what_others_spend_meanwhile_stays_spent() -> None:
     )
 
     assert state.ledger.spent == s.usd(3)
+
+
+def test_what_a_person_settles_meanwhile_stays_settled() -> None:
+    """Their word is on record, the start is not: memory must say what the record says, or it would be sent again."""
+    before = (GRANT, s.started(reserve=s.usd(2)), s.lost(quiet_at=20))
+    settled = s.confirmed(attempt=2, by="person ann", spent=s.usd(1))
+    state, recorded = s.run(*before), s.run(*before, settled)
+
+    taken_back(state, s.started(at=200, attempt=2, resend=True), settled)
+
+    assert as_told(state) == as_told(recorded)

@@ -188,6 +188,8 @@ def before_start(session: Session, step: str) -> Callable[[], None]:
 
     def restore() -> None:
         doubt.attempts.pop()
+        if not effect.open:
+            return  # settled meanwhile, by a person's word perhaps: that is on record, and this start is not
         effect.outcome, effect.retry_at, effect.approval = outcome, retry_at, approval
         doubt.absences, doubt.asks, doubt.person, doubt.ask_at = known
         unuse()
