@@ -121,7 +121,7 @@ async def test_a_look_of_an_idle_worker_is_three_queries_so_it_makes_no_more_tha
         return True
 
     async with stage.app(note) as app:
-        await (await app.start(note, "first")).result(timeout="10s")
+        await (await app.start(note, "first")).result(timeout="30s")
         engine = app._need_engine()
 
         async def rests() -> bool:
