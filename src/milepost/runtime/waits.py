@@ -197,6 +197,8 @@ async def _rest(branch: Branch, step: ToolStep, waiting: Waiting, due: int) -> N
     awaited = session.stopped[step.id]
     try:
         while session.engine.clock.now() < due:
+            # Noted anew each time: a look that found it free took both away, and that may not be so any more by now.
+            session.polls[step.id], session.stopped[step.id] = due, awaited
             await session.parked(step.id, waiting, branch.idle)
             if not await _stands(session, awaited):
                 return
