@@ -14,6 +14,7 @@ from milepost.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
 PAUSE_S = 0.01
+LASTING = "1000d"  # a lease that no leap of a test's clock ends: a worker renews it by its own, now and then
 WITHIN_S = 40.0  # what takes a second on a machine of one's own may take many on a loaded one
 
 
@@ -30,7 +31,7 @@ class Stage:
     def app(self, *workflows: mp.Workflow[Any, Any], still: bool = False, **options: Any) -> mp.App:
         """Return an app on this store, under the machine's clock or, with `still`, under the test's own."""
         if still:
-            options["clock"] = self.clock
+            options = {"lease": LASTING, **options, "clock": self.clock}
         return mp.App(self.url, workflows=workflows, **options)
 
     def rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
