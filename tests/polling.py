@@ -9,7 +9,7 @@ T = TypeVar("T")
 PAUSE_S = 0.01
 
 
-def eventually(ask: Callable[[], T], *, within_s: float = 20.0, saying: str = "") -> T:
+def eventually(ask: Callable[[], T], *, within_s: float = 60.0, saying: str = "") -> T:
     """Return the first true answer of `ask`; AssertionError after `within_s` seconds. No other test code pauses."""
     deadline = time.monotonic() + within_s
     while not (answer := ask()):

@@ -82,7 +82,7 @@ def test_a_run_waits_for_scopes_and_an_approval_that_only_a_person_gives(desk: D
             await desk.refused(worker, lambda app: app.approve(row.id, by="bot"))
             assert desk.charged == []
             await ann.approve(row.id, by="ann")
-            return str(await handle.result(timeout="20s"))
+            return str(await handle.result(timeout="30s"))
 
     assert asyncio.run(sell()) == "receipt of o1"
     assert desk.charged == ["o1"]
@@ -99,7 +99,7 @@ def test_what_a_worker_may_not_do_refuses_itself_and_nothing_that_is_written_bes
             given = [ann.approve(row.id, by="ann") for row in asked]
             await asyncio.gather(*tried, *given)
             assert len(waits) == 6
-            return sorted([str(await handle.result(timeout="20s")) for handle in handles])
+            return sorted([str(await handle.result(timeout="30s")) for handle in handles])
 
     assert asyncio.run(sell()) == [f"receipt of o{n}" for n in range(6)]
     assert sorted(desk.charged) == [f"o{n}" for n in range(6)]
@@ -114,7 +114,7 @@ def test_what_nobody_knows_is_settled_by_a_person_and_not_by_a_worker(desk: Desk
             (effect,) = await worker._need_engine().store.effects(handle.id)
             await desk.refused(worker, lambda app: app.resolve(handle.id, effect.path, found, by="bot", why="sure"))
             await ann.resolve(handle.id, effect.path, found, by="ann", why="I asked them")
-            return str(await handle.result(timeout="20s"))
+            return str(await handle.result(timeout="30s"))
 
     assert asyncio.run(sell()) == "it left the house"
 

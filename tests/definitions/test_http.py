@@ -27,7 +27,7 @@ class Provider(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         url = httpx.URL(self.path)
         if url.path == "/hang":
-            self.release.wait(20)
+            self.release.wait(100)
         if url.path in {"/hang", "/reset"}:
             self.close_connection = True
             return
@@ -64,7 +64,7 @@ def provider() -> Iterator[str]:
 
 @pytest.fixture
 def client(provider: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=provider, timeout=10, trust_env=False) as opened:
+    with httpx.Client(base_url=provider, timeout=60, trust_env=False) as opened:
         yield opened
 
 
@@ -98,7 +98,7 @@ def test_a_failed_tls_handshake_proves_that_nothing_was_sent(client: httpx.Clien
 def test_a_full_connection_pool_proves_that_nothing_was_sent(provider: str) -> None:
     limits = httpx.Limits(max_connections=1)
     with (
-        httpx.Client(limits=limits, timeout=httpx.Timeout(10, pool=0.01), trust_env=False) as client,
+        httpx.Client(limits=limits, timeout=httpx.Timeout(60, pool=0.01), trust_env=False) as client,
         client.stream("POST", f"{provider}/200", content=b"x"),
     ):
         error = error_of(lambda: client.post(f"{provider}/200"))
@@ -112,7 +112,7 @@ def test_a_connect_timeout_proves_that_nothing_was_sent() -> None:
 
 
 def test_a_read_timeout_proves_nothing(client: httpx.Client) -> None:
-    error = error_of(lambda: client.post("/hang", timeout=0.05))
+    error = error_of(lambda: client.post("/hang", timeout=httpx.Timeout(60, read=0.05)))
 
     assert isinstance(error, httpx.ReadTimeout)
     assert http.classify(error) is None

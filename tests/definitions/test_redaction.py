@@ -139,8 +139,8 @@ def test_cleaned_json_is_json_and_keeps_no_known_secret(text: str, secret: str) 
     "text", ["//" * 30_000, "a" * 60_000 + "=", "?" + "token" * 12_000, "x-" * 30_000, "cookie: " * 8_000]
 )
 def test_no_text_takes_long(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()  # what the machine does meanwhile does not count
 
     knowing().clean(text)
 
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2

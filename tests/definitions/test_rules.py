@@ -331,7 +331,7 @@ def test_the_policy_in_force_is_described_and_so_is_the_default(written: Written
 
 
 def test_twenty_rules_are_asked_in_a_fraction_of_a_commit(written: Written) -> None:
-    """A bare commit costs some 200 µs. The bound is loose: this machine is shared; docs/policy.md has the number."""
+    """A bare commit costs some 200 µs. The bound is loose, and of this thread alone; docs/policy.md has the number."""
     rules = [
         f'[[rule]]\nname = "r{n}"\nverdict = "allow"\ntool = "charge"\nwhen = "args.cents > {n}"\n' for n in range(20)
     ]
@@ -340,9 +340,9 @@ def test_twenty_rules_are_asked_in_a_fraction_of_a_commit(written: Written) -> N
     policy.decide(request)
 
     def once() -> float:
-        began = time.perf_counter()
+        began = time.thread_time()
         for _ in range(200):
             policy.decide(request)
-        return (time.perf_counter() - began) / 200
+        return (time.thread_time() - began) / 200
 
     assert min(once() for _ in range(5)) < 400e-6

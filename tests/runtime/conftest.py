@@ -13,7 +13,7 @@ from tests.servers.fixtures import PostgresServers, postgres_servers
 
 __all__ = ["postgres_servers"]
 
-TEST_S = 1_500 if os.environ.get("MILEPOST_SWEEP") == "all" else 60
+TEST_S = 1_500 if os.environ.get("MILEPOST_SWEEP") == "all" else 120
 ON = os.environ.get("MILEPOST_TEST_STORE", "")  # `postgres-18`: then these tests run on a database of that version
 
 

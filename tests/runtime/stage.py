@@ -14,7 +14,8 @@ from milepost.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
 PAUSE_S = 0.01
-WITHIN_S = 15.0
+LASTING = "1000d"  # a lease that no leap of a test's clock ends: a worker renews it by its own, now and then
+WITHIN_S = 40.0  # what takes a second on a machine of one's own may take many on a loaded one
 
 
 class Stage:
@@ -30,7 +31,7 @@ class Stage:
     def app(self, *workflows: mp.Workflow[Any, Any], still: bool = False, **options: Any) -> mp.App:
         """Return an app on this store, under the machine's clock or, with `still`, under the test's own."""
         if still:
-            options["clock"] = self.clock
+            options = {"lease": LASTING, **options, "clock": self.clock}
         return mp.App(self.url, workflows=workflows, **options)
 
     def rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
@@ -78,6 +79,23 @@ class DatabaseStage(Stage):
         tables = [table for (table,) in self.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
         cells = [cell for table in tables for row in self.rows(f"SELECT * FROM {table}") for cell in row]  # noqa: S608
         return b"\n".join(cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells)
+
+
+class Patience:
+    """A time limit inside a segment that is over when the test says so: a clock's would depend on the machine."""
+
+    def __init__(self) -> None:
+        self._limit: asyncio.Timeout | None = None
+
+    def limit(self) -> asyncio.Timeout:
+        """Return the time limit, to be entered."""
+        self._limit = asyncio.timeout(None)
+        return self._limit
+
+    def ends(self) -> None:
+        """Let it be over now."""
+        assert self._limit is not None, "nobody has been patient yet"
+        self._limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def until(ask: Callable[[], Awaitable[T | None]], saying: str = "") -> T:

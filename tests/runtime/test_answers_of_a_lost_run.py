@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, has_entry, has_outcome, names
+from tests.runtime.stage import Stage, has_entry, has_outcome, names, until
 
 
 class Service:
@@ -23,7 +25,7 @@ class Service:
         @mp.tool(**{"name": "slow", "effect": "keyed", "key_ttl": "1h", **options})
         def slow(call: mp.Call) -> str:
             self.calls.append(call.attempt)
-            self.go_on.wait(20)
+            self.go_on.wait(60)
             return self.answer()
 
         @mp.workflow(version="1", name="flow", tools=[slow])
@@ -40,31 +42,52 @@ def raises(error: Exception) -> Callable[[], str]:
     return answer
 
 
-async def killed_in_flight(stage: Stage, app: mp.App, flow: mp.Workflow[None, str], **start: Any) -> str:
-    """Start a run and kill it from another app while its one call is in flight; return its id."""
+async def killed_in_flight(
+    stage: Stage, app: mp.App, flow: mp.Workflow[None, str], *, let_go: bool = False, **start: Any
+) -> str:
+    """Start a run and kill it from another app while its one call is in flight; return its id.
+
+    With `let_go`, return only when the worker has let go of it. Else that may, or may not, be before its call ends.
+    """
     handle = await app.start(flow, **start)
     await has_entry(app, handle.id, "effect_started")
     operator = stage.app(flow)
     async with operator.client():
         await operator.kill(handle.id, why="runaway")
+
+    async def is_let_go() -> bool:
+        return handle.id not in app._need_engine().sessions
+
+    if let_go:
+        await until(is_let_go, "the worker lets go of it")
     return handle.id
 
 
+def refused() -> Exception:
+    """Return what httpx raises where a provider says that somebody may not."""
+    request = httpx.Request("POST", "http://provider.test")
+    return httpx.HTTPStatusError("forbidden", request=request, response=httpx.Response(403, request=request))
+
+
+@pytest.mark.parametrize("let_go", [False, True], ids=["held or lost", "lost"])
 @pytest.mark.parametrize(
     ("error", "outcome", "said"),
     [
         (mp.NotSent("no route"), "failed", ("not_sent", "no route")),
         (mp.Rejected("card stolen"), "failed", ("rejected", "card stolen")),
+        (httpx.ConnectError("refused"), "failed", ("not_sent", "ConnectError: refused")),
+        (refused(), "failed", ("rejected", "HTTP 403 Forbidden")),
     ],
-    ids=["not sent", "rejected"],
+    ids=["not sent", "rejected", "httpx: not sent", "httpx: rejected"],
 )
 async def test_proof_that_it_did_not_happen_settles_the_effect_of_a_lost_run(
-    stage: Stage, error: Exception, outcome: str, said: tuple[str, str]
+    stage: Stage, error: Exception, outcome: str, said: tuple[str, str], *, let_go: bool
 ) -> None:
+    """Also where its worker has heard of the loss, and given the thread up, before the thread has answered."""
     service = Service(raises(error))
     flow = service.flow()
     async with stage.app(flow) as app:
-        run_id = await killed_in_flight(stage, app, flow)
+        run_id = await killed_in_flight(stage, app, flow, let_go=let_go)
         service.go_on.set()
         await has_outcome(app, run_id, "flow/slow#1", outcome)
 
@@ -87,11 +110,14 @@ async def test_an_answer_settles_the_effect_of_a_lost_run_with_its_very_value(st
         assert (confirmed["result"], confirmed["attempt"], confirmed["by"]) == ("receipt 7", 1, "evidence")
 
 
-async def test_an_error_that_proves_nothing_only_says_that_the_attempt_of_a_lost_run_is_over(stage: Stage) -> None:
+@pytest.mark.parametrize("let_go", [False, True], ids=["held or lost", "lost"])
+async def test_an_error_that_proves_nothing_only_says_that_the_attempt_of_a_lost_run_is_over(
+    stage: Stage, *, let_go: bool
+) -> None:
     service = Service(raises(RuntimeError("line broke")))
     flow = service.flow()
     async with stage.app(flow) as app:
-        run_id = await killed_in_flight(stage, app, flow)
+        run_id = await killed_in_flight(stage, app, flow, let_go=let_go)
         service.go_on.set()
         await has_entry(app, run_id, "attempt_quieted")
 
@@ -115,12 +141,16 @@ async def test_a_costed_read_of_a_lost_run_leaves_nothing_to_settle(stage: Stage
 def two_arms(
     second: Callable[[], str], ended: list[str], **options: Any
 ) -> tuple[mp.Workflow[None, str], asyncio.Event]:
-    """Return a workflow with two calls at once, the second of which keeps a cancellation to itself and then answers."""
+    """Return a workflow with two calls at once, the second of which keeps a cancellation to itself and then answers.
+
+    So does the first, should its worker hear of the loss before it has answered.
+    """
     go_on = asyncio.Event()
 
     @mp.tool(effect="keyed", key_ttl="1h")
     async def first() -> str:
-        await go_on.wait()
+        with suppress(asyncio.CancelledError):
+            await go_on.wait()
         return "receipt"
 
     @mp.tool(**{"name": "slow", "effect": "keyed", "key_ttl": "1h", **options})

@@ -14,7 +14,7 @@ from milepost.core.approval import Binding, approval_id
 from milepost.operations.approvals import DigestDiffers, SelfApproval
 from milepost.stores.api import ApprovalRow, Deliver, Post
 from tests.runtime.policies import ALLOW, File, Outside, fields, mailing, one_call
-from tests.runtime.stage import Stage, has_entry, names, parked, until
+from tests.runtime.stage import Patience, Stage, has_entry, names, parked, until
 
 ASK = "each; ask"
 HOUR_MS = 3_600_000
@@ -100,7 +100,7 @@ async def test_what_changes_while_it_waits_is_another_approval_and_the_older_one
         rows = {row.id: row.verdict for row in await app.inspect.approvals()}
         (closed,) = await fields(app, handle.id, "approval_closed")
         await app.approve(second.id, by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
     assert second.id != first.id
     assert rows == {first.id: "superseded", second.id: "asked"}
@@ -119,7 +119,7 @@ async def test_an_approval_that_is_not_asked_for_any_more_is_closed_with_the_sta
         handle = await app.start(flow, "ann")
         row = await asked(app)
         policy.says(ALLOW)
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         told = await names(app, handle.id)
         assert told.index("effect_started") == told.index("approval_closed") + 1
         assert [(one.id, one.verdict) for one in await app.inspect.approvals()] == [(row.id, "superseded")]
@@ -168,16 +168,19 @@ async def test_all_that_changed_is_named_where_a_request_is_closed(
 
 async def test_a_segment_that_leaves_a_request_behind_leaves_it_void(stage: Stage, outside: Outside) -> None:
     tool = mailing(outside, approval=True)
+    patience, gave_up = Patience(), asyncio.Event()
 
     @mp.tool(effect="read")
     async def look() -> None:
-        await asyncio.sleep(0.3)  # in flight: so the segment does not unload before its patience ends
+        await gave_up.wait()  # in flight: so the segment does not unload before its patience ends
 
     flow = mp.Workflow("flow", version="1", input=str, result=str, tools=[tool, look])
 
     async def patient(to: str) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(tool(to), 0.05)
+            async with patience.limit():
+                await tool(to)
+        gave_up.set()
 
     @flow.segment
     async def first(run: mp.Run, to: str) -> mp.Next[str]:
@@ -190,6 +193,8 @@ async def test_a_segment_that_leaves_a_request_behind_leaves_it_void(stage: Stag
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, "ann")
+        await asked(app)
+        patience.ends()
         await parked(handle, "signal")
         (row,) = await app.inspect.approvals()
         assert row.verdict == "void"
@@ -227,7 +232,7 @@ async def test_after_its_time_a_request_permits_nothing_and_a_person_is_asked_an
         assert await refusals(app, handle.id) == ["expired"]
         assert outside.sent == []
         await app.approve(second.id, by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
     assert rows == {first.id: "expired", second.id: "asked"}
 
 
@@ -259,7 +264,7 @@ async def test_an_approval_that_was_given_and_not_used_can_be_taken_back(stage: 
         await app.approve(row.id, by="ann")
         await parked(handle, "budget")
         await app.deny(row.id, by="bob", why="second thoughts")
-        assert await handle.result(timeout="10s") == "denied: denied by bob: second thoughts"
+        assert await handle.result(timeout="30s") == "denied: denied by bob: second thoughts"
         answers = [(one["approved"], one["by"]) for one in await fields(app, handle.id, "approval_answered")]
         assert answers == [(True, "ann"), (False, "bob")]
     assert outside.sent == []
@@ -271,7 +276,7 @@ async def test_an_approval_that_was_used_is_not_taken_back_and_not_used_again(st
         handle = await app.start(flow, "ann")
         row = await asked(app)
         await app.approve(row.id, by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         assert [one.verdict for one in await app.inspect.approvals()] == ["used"]
         with pytest.raises(mp.UnknownApproval, match="used already"):
             await app.deny(row.id, by="bob", why="too late")
@@ -299,7 +304,7 @@ async def test_whoever_the_run_acts_for_may_not_approve_and_the_attempt_is_writt
         assert await refusals(app, handle.id) == ["self_approval"]
         assert outside.sent == []
         await app.approve(row.id, by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_an_answer_to_other_arguments_than_are_asked_for_counts_for_nothing(
@@ -322,7 +327,7 @@ async def test_an_answer_to_other_arguments_than_are_asked_for_counts_for_nothin
         (told,) = await fields(app, handle.id, "message_refused")
         assert (told["kind"], told["about"], told["by"]) == ("answer", row.id, "ann")
         await app.approve(row.id, by="ann", digest=(await fields(app, handle.id, "approval_asked"))[0]["digest"][:8])
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_any_text_at_all_is_no_approval(stage: Stage, outside: Outside) -> None:
@@ -356,7 +361,7 @@ async def test_a_started_that_is_refused_leaves_the_approval_to_be_used(stage: S
         await parked(handle, "switch")
         assert [one.verdict for one in await app.inspect.approvals()] == ["approved"]
         await app._operator().thaw("tool:mail", by="ann", why="go")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         (started,) = await fields(app, handle.id, "effect_started")
         assert started["approval"] == row.id
     assert outside.sent == ["ann"]
@@ -377,7 +382,7 @@ async def test_a_resend_uses_no_approval_and_asks_for_none(stage: Stage) -> None
         handle = await app.start(flow, "ann")
         row = await asked(app)
         await app.approve(row.id, by="ann")
-        assert await handle.result(timeout="10s") == "ann"
+        assert await handle.result(timeout="30s") == "ann"
         starts = await fields(app, handle.id, "effect_started")
         assert [one.get("approval") for one in starts] == [row.id, None]
         assert len(await app.inspect.approvals()) == 1
@@ -395,7 +400,7 @@ async def test_two_workers_and_many_answers_at_once_let_it_happen_once(stage: St
             await say(through, row, f"forged {number}", by=f"ann {number}")
 
         await asyncio.gather(*(answer(app if number % 2 else other, number) for number in range(20)))
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         await has_entry(app, handle.id, "message_refused", 19)
         assert set(await refusals(app, handle.id)) == {"replayed"}
         assert (await names(app, handle.id)).count("approval_answered") == 1

@@ -47,7 +47,7 @@ async def test_results_come_in_the_order_of_the_arms(stage: Stage, outside: Outs
 
     async with stage.app(flow) as app:
         expected = [["sent a", "sent b"], [f"sent {to}" for to in "cde"], [f"sent {to}" for to in "fghi"]]
-        result = await (await app.start(flow)).result(timeout="10s")
+        result = await (await app.start(flow)).result(timeout="30s")
         assert result == [*expected, ["sent j", "sent k"], []]
 
 
@@ -65,7 +65,7 @@ async def test_paths_of_arms_name_the_gather_and_the_arm(stage: Stage, outside: 
 
     async with stage.app(flow) as app:
         handle = await app.start(flow)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         assert sorted(view.path for view in await app.inspect.effects(handle.id)) == [
             "flow/1.0/mail#1",
             "flow/1.0/mail#2",
@@ -87,7 +87,7 @@ async def test_siblings_settle_before_one_failure_is_raised_as_itself(stage: Sta
         return []
 
     async with stage.app(flow) as app:
-        result = await (await app.start(flow)).result(timeout="10s")
+        result = await (await app.start(flow)).result(timeout="30s")
         assert result == ["flow/mail#1", "a", "b"]
 
 
@@ -107,7 +107,7 @@ async def test_several_failures_are_raised_as_a_group(stage: Stage, outside: Out
         return paths
 
     async with stage.app(flow) as app:
-        result = await (await app.start(flow)).result(timeout="10s")
+        result = await (await app.start(flow)).result(timeout="30s")
         assert result == ["flow/0.0/mail#1", "flow/0.2/mail#1"]
         assert outside.sent == ["a"]
 
@@ -137,7 +137,7 @@ async def test_an_arm_that_parks_does_not_stop_its_siblings(stage: Stage, outsid
         await parked(handle, "approval")
         assert outside.sent == ["a", "b"]
         await app.approve((await app.inspect.approvals())[0].id, by="ann")
-        assert await handle.result(timeout="10s") == ["up", "sent b"]
+        assert await handle.result(timeout="30s") == ["up", "sent b"]
         assert outside.sent == ["a", "b", "published news"]
 
 
@@ -159,7 +159,7 @@ async def test_an_arm_that_is_unknown_does_not_raise_into_its_siblings(stage: St
         await parked(handle, "unknown")
         await has_outcome(app, handle.id, "flow/mail#1", "confirmed")
         await app.resolve(handle.id, "flow/call_bank#1", mp.happened("said yes"), by="ann", why="rang them")
-        assert await handle.result(timeout="10s") == ["said yes", "sent a"]
+        assert await handle.result(timeout="30s") == ["said yes", "sent a"]
         assert sorted(outside.sent) == ["a", "bank"]
 
 
@@ -183,7 +183,7 @@ async def test_map_runs_no_more_than_its_limit_at_once(stage: Stage) -> None:
         return await run.map(call, range(12), limit=3)
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == list(range(12))
+        assert await (await app.start(flow)).result(timeout="30s") == list(range(12))
         assert most == 3
 
 
@@ -194,7 +194,7 @@ async def test_map_refuses_a_limit_that_starts_nothing(stage: Stage) -> None:
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="limit=0"):
-            await (await app.start(flow)).result(timeout="10s")
+            await (await app.start(flow)).result(timeout="30s")
 
 
 async def test_a_map_with_a_limit_is_entered_again_where_it_was(stage: Stage, outside: Outside) -> None:
@@ -218,7 +218,7 @@ async def test_a_map_with_a_limit_is_entered_again_where_it_was(stage: Stage, ou
         await parked(handle, "signal")
         assert outside.sent == ["a", "b", "c", "d"]
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == [f"sent {to}" for to in "abcd"]
+        assert await handle.result(timeout="30s") == [f"sent {to}" for to in "abcd"]
         assert outside.sent == ["a", "b", "c", "d"]
 
 
@@ -238,7 +238,7 @@ async def test_arms_may_have_arms(stage: Stage, outside: Outside) -> None:
         handle = await app.start(flow)
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == 6
+        assert await handle.result(timeout="30s") == 6
         assert sorted(outside.sent) == ["a1", "a2", "b1", "b2", "c1", "c2"]
 
 
@@ -255,7 +255,7 @@ async def test_an_arm_that_sleeps_leaves_the_others_working(stage: Stage, outsid
         await parked(handle, "time")
         assert outside.sent == ["a"]
         stage.clock.advance("1h")
-        assert await handle.result(timeout="10s") == "sent a"
+        assert await handle.result(timeout="30s") == "sent a"
         assert (await names(app, handle.id)).count("sleep_ended") == 1
 
 
@@ -273,7 +273,7 @@ async def test_a_gather_made_beforehand_rests_where_it_is_awaited(stage: Stage, 
         await parked(handle, "signal")
         await app.send(handle.id, "a", 1)
         await app.send(handle.id, "b", 2)
-        assert await handle.result(timeout="10s") == 3
+        assert await handle.result(timeout="30s") == 3
         assert outside.sent == ["x"]
 
 

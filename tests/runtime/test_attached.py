@@ -172,7 +172,7 @@ async def test_an_attached_run_that_is_finished_is_done_with_its_result(stage: S
     async with app.client():
         handle = app.handle(run.id)
         assert (await handle.status()).status == "done"
-        assert await handle.result(timeout="5s") == {"ok": True}
+        assert await handle.result(timeout="30s") == {"ok": True}
 
 
 async def test_a_run_is_held_by_one_host_at_a_time(stage: Stage, outside: Outside) -> None:

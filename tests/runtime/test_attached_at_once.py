@@ -345,7 +345,7 @@ async def test_a_run_that_is_blocked_or_killed_begins_nothing_new_for_its_host_e
 
     @mp.tool(effect="queryable", visible_within="0s", timeout="50ms")
     def ship(parcel: str) -> str:
-        answers.wait(20)
+        answers.wait(60)
         return "on its way"
 
     @ship.reconcile

@@ -54,7 +54,7 @@ async def test_a_missing_scope_parks_and_a_grant_lifts_it(stage: Stage, outside:
         assert outside.sent == []
         assert [(e.path, e.outcome) for e in await app.inspect.open_effects()] == [("flow/mail#1", "not_started")]
         await app.grant(handle.id, by="ann", scopes=["mail:send"])
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         assert outside.sent == ["ann"]
 
 
@@ -105,7 +105,7 @@ async def test_a_grant_outlives_the_segment_and_a_restart(stage: Stage, outside:
         await parked(handle, "signal")
     async with stage.app(flow) as app:
         await app.send(handle.id, "go", 1)
-        assert await app.handle(handle.id, flow).result(timeout="10s") == "sent bob"
+        assert await app.handle(handle.id, flow).result(timeout="30s") == "sent bob"
 
 
 # ---------------------------------------------------------------- approvals
@@ -140,7 +140,7 @@ async def test_an_approval_is_asked_shown_from_the_stored_bytes_and_used_once(st
         second = (await app.inspect.approvals("asked"))[0]
         assert second.id != first.id
         await app.approve(second.id, by="ann")
-        assert await handle.result(timeout="10s") == ["sent ann", "sent ann"]
+        assert await handle.result(timeout="30s") == ["sent ann", "sent ann"]
 
 
 async def test_a_denied_effect_raises_denied_and_is_never_sent(stage: Stage, outside: Outside) -> None:
@@ -163,7 +163,7 @@ async def test_a_denied_effect_raises_denied_and_is_never_sent(stage: Stage, out
         await app.deny((await app.inspect.approvals())[0].id, by="ann", why="not today")
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == "gave up"
+        assert await handle.result(timeout="30s") == "gave up"
         assert outside.sent == []
         assert seen == [("flow/mail#1", "denied by ann: not today")] * 2
 
@@ -174,7 +174,7 @@ async def test_an_approval_belongs_to_the_effect_so_a_retry_needs_no_second_one(
         handle = await app.start(flow, "flaky")
         await parked(handle, "approval")
         await app.approve((await app.inspect.approvals())[0].id, by="ann")
-        assert await handle.result(timeout="10s") == "sent flaky"
+        assert await handle.result(timeout="30s") == "sent flaky"
         assert outside.sent == ["flaky", "flaky"]
         assert len(await app.inspect.approvals()) == 1
 
@@ -189,7 +189,7 @@ async def test_a_rule_decides_which_calls_need_approval_and_one_that_errs_asks(s
 
     flow = one_call(mailing(outside, approval=needs))
     async with stage.app(flow) as app:
-        assert await (await app.start(flow, "ann")).result(timeout="10s") == "sent ann"
+        assert await (await app.start(flow, "ann")).result(timeout="30s") == "sent ann"
         await parked(await app.start(flow, "bob"), "approval")
         await parked(await app.start(flow, "odd"), "approval")
         assert outside.sent == ["ann"]
@@ -204,7 +204,7 @@ async def test_an_approval_id_may_be_abbreviated_and_an_unknown_one_is_refused(s
         with pytest.raises(mp.UnknownApproval):
             await app.approve("ap-nothing", by="ann")
         await app.approve(full[:10], by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_a_read_with_approval_waits_too(stage: Stage, outside: Outside) -> None:
@@ -214,7 +214,7 @@ async def test_a_read_with_approval_waits_too(stage: Stage, outside: Outside) ->
         await parked(handle, "approval")
         assert outside.sent == []
         await app.approve((await app.inspect.approvals())[0].id, by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 # ---------------------------------------------------------------- money
@@ -237,7 +237,7 @@ async def test_a_cost_without_a_budget_parks_and_a_grant_lifts_it(stage: Stage, 
 
         await until(asks_for_the_rest)
         await app.grant(handle.id, by="ann", budget={"usd": Decimal("0.5")})
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         detail = await app.inspect.detail(handle.id)
         assert (detail.granted, detail.spent, detail.reserved) == ({"usd": "1.5"}, {"usd": "1.5"}, {})
 
@@ -255,7 +255,7 @@ async def test_what_was_really_spent_is_booked_and_the_rest_is_free_again(stage:
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": Decimal("10.25"), "calls": 2})
-        assert await handle.result(timeout="10s") == "AB"
+        assert await handle.result(timeout="30s") == "AB"
         assert (await app.inspect.detail(handle.id)).spent == {"usd": "0.50", "calls": "2"}
 
 
@@ -295,7 +295,7 @@ async def test_money_that_one_arm_sets_free_lets_the_next_one_go(stage: Stage) -
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 4})
-        assert await handle.result(timeout="10s") == [1, 2]
+        assert await handle.result(timeout="30s") == [1, 2]
         assert (await app.inspect.detail(handle.id)).spent == {"usd": "2"}
 
 
@@ -315,7 +315,7 @@ async def test_a_final_failure_costs_what_was_said_and_frees_the_rest(stage: Sta
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 3})
-        assert await handle.result(timeout="10s") == "refused"
+        assert await handle.result(timeout="30s") == "refused"
         detail = await app.inspect.detail(handle.id)
         assert (detail.spent, detail.reserved) == ({"usd": "1"}, {})
 

@@ -9,7 +9,7 @@ import pytest
 import milepost as mp
 from milepost.core import codec
 from milepost.core import store_entries as s
-from tests.runtime.stage import Stage, has_entry, names, parked, until
+from tests.runtime.stage import Patience, Stage, has_entry, names, parked, until
 
 BREAKER = mp.Breaker(3, cooldown="10s", most="40s")
 ONCE = mp.Retry(1)
@@ -104,7 +104,7 @@ async def test_a_tool_that_fails_repeatedly_is_held_and_its_calls_are_not_starte
     flow = paying(provider)
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         for handle in await start(app, flow, 3):
-            assert "connection refused" in await handle.result(timeout="10s")
+            assert "connection refused" in await handle.result(timeout="30s")
         held = await opened(app)
 
         (waiting,) = await start(app, flow, 1)
@@ -123,24 +123,30 @@ async def test_after_the_cool_down_one_call_finds_out_and_the_rest_follow(stage:
     flow = paying(provider)
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         for handle in await start(app, flow, 3):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         await opened(app)
         waiting = await start(app, flow, 5)
         for handle in waiting:
             await parked(handle, "breaker")
         stage.clock.advance("10s")
 
-        async def tried() -> bool:
-            return provider.calls == 4
+        async def opened_again() -> bool:
+            return (await audit(app)).count("breaker_opened") == 2
 
-        await until(tried, "one probe")
+        await until(opened_again, "one probe, which found it away")
+        held = await opened(app)
+        assert provider.calls == 4
         ended = [handle.id for handle in waiting if (await handle.status()).status == "done"]
         assert len(ended) <= 1
         provider.answer = fine
-        for _ in range(3):
-            stage.clock.advance("40s")
-            await asyncio.sleep(0.2)
-        results = [await handle.result(timeout="10s") for handle in waiting]
+        stage.clock.advance(f"{held.until - stage.clock.now()}ms")
+
+        async def closed() -> bool:
+            return bool((await audit(app))[-1] == "breaker_closed")
+
+        await until(closed)
+        stage.clock.advance("1s")  # the others are woken one after the other
+        results = [await handle.result(timeout="30s") for handle in waiting]
 
         assert sorted(results)[1:] == ["paid"] * 4, "the first probe found it still away, and its only try was spent"
         assert provider.most == 1 or "breaker_closed" in await audit(app)
@@ -153,7 +159,7 @@ async def test_a_held_run_rests_without_looking_again_and_again(stage: Stage) ->
     flow = paying(provider)
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         for handle in await start(app, flow, 3):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         (waiting,) = await start(app, flow, 1)
         await parked(waiting, "breaker")
         before = await names(app, waiting.id)
@@ -178,7 +184,7 @@ async def test_what_is_not_the_provider_s_fault_never_trips_it(stage: Stage, ans
     flow = paying(provider, effect="read", retry=ONCE, key_ttl=None)
     async with stage.app(flow, breaker=BREAKER) as app:
         for handle in await start(app, flow, 5):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert provider.calls == 5
         assert await app.inspect.switches() == []
@@ -190,7 +196,7 @@ async def test_what_is_the_provider_s_fault_does(stage: Stage, error: Exception)
     flow = paying(provider, effect="read", retry=ONCE, key_ttl=None)
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         for handle in await start(app, flow, 3):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert (await opened(app)).scope == "tool:pay"
 
@@ -200,7 +206,7 @@ async def test_a_provider_s_retry_after_is_the_floor_of_the_cool_down(stage: Sta
     flow = paying(provider)
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         for handle in await start(app, flow, 3):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert (await opened(app)).until == stage.clock.now() + 35_000
 
@@ -221,7 +227,7 @@ async def test_a_free_read_respects_an_open_breaker_and_may_be_the_probe(stage: 
 
     async with stage.app(looking, still=True, breaker=BREAKER) as app:
         for number in range(3):
-            assert await (await app.start(looking, f"{number}")).result(timeout="10s") == "failed"
+            assert await (await app.start(looking, f"{number}")).result(timeout="30s") == "failed"
         held = await opened(app)
         provider.answer = fine
         await asyncio.sleep(0.6)
@@ -230,7 +236,7 @@ async def test_a_free_read_respects_an_open_breaker_and_may_be_the_probe(stage: 
         assert provider.calls == 3
         stage.clock.advance(f"{held.until - stage.clock.now()}ms")
 
-        assert await waiting.result(timeout="10s") == "paid"
+        assert await waiting.result(timeout="30s") == "paid"
         assert await app.inspect.switches() == []
 
 
@@ -240,7 +246,7 @@ async def test_a_tool_whose_calls_must_not_be_made_on_trial_waits_for_a_person(s
     flow = paying(provider, effect="irreversible", key_ttl=None)
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         for handle in await start(app, flow, 3):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         provider.answer = fine
         (waiting,) = await start(app, flow, 1)
         told = await parked(waiting, "breaker")
@@ -252,7 +258,7 @@ async def test_a_tool_whose_calls_must_not_be_made_on_trial_waits_for_a_person(s
         thrown = await app._operator().thaw("tool:pay", by="ann", why="their status page is green")
 
         assert thrown.lifted == 1
-        assert await waiting.result(timeout="10s") == "paid"
+        assert await waiting.result(timeout="30s") == "paid"
         assert (await audit(app))[-1] == "breaker_closed"
 
 
@@ -262,16 +268,14 @@ async def test_the_resend_of_an_unknown_effect_is_a_probe_like_any_other(stage: 
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         (handle,) = await start(app, flow, 1)
         await has_entry(app, handle.id, "effect_unknown")
-        for _ in range(8):
+        for attempt in (1, 2, 3):
+            await has_entry(app, handle.id, "effect_unknown", attempt)
             stage.clock.advance("4s")
-            await asyncio.sleep(0.15)
         held = await opened(app)
         provider.answer = fine
-        for _ in range(4):
-            stage.clock.advance("20s")
-            await asyncio.sleep(0.2)
+        stage.clock.advance("40s")
 
-        assert await handle.result(timeout="10s") == "paid"
+        assert await handle.result(timeout="30s") == "paid"
         assert held.scope == "tool:pay"
         assert await app.inspect.switches() == []
         entries = [codec.decode(row[0]) for row in stage.rows("SELECT body FROM mp_journal WHERE run = 0 ORDER BY seq")]
@@ -286,7 +290,7 @@ async def test_the_count_survives_a_restart(stage: Stage) -> None:
     for number in range(3):
         async with stage.app(flow, still=True, breaker=BREAKER) as app:
             (handle,) = await start(app, flow, 1)
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
             assert len(await app.inspect.switches()) == (number == 2)
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         (handle,) = await start(app, flow, 1)
@@ -299,7 +303,7 @@ async def test_a_breaker_can_be_left_out(stage: Stage) -> None:
     flow = paying(provider)
     async with stage.app(flow, breaker=None) as app:
         for handle in await start(app, flow, 7):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert provider.calls == 7
         assert await app.inspect.switches() == []
@@ -307,10 +311,11 @@ async def test_a_breaker_can_be_left_out(stage: Stage) -> None:
 
 async def test_a_cancelled_probe_gives_its_place_back(stage: Stage) -> None:
     provider = Provider(away)
-    never = asyncio.Event()
+    patience = Patience()
 
     async def hangs() -> str:
-        await never.wait()
+        patience.ends()
+        await asyncio.Event().wait()
         return "never"
 
     @mp.tool(effect="keyed", key_ttl="24h", retry=ONCE)
@@ -320,14 +325,14 @@ async def test_a_cancelled_probe_gives_its_place_back(stage: Stage) -> None:
     @mp.workflow(version="1", tools=[pay])
     async def flow(run: mp.Run, order: str) -> str:
         try:
-            async with asyncio.timeout(0.1 if order == "hangs" else None):
+            async with patience.limit():
                 return await pay(order)
         except mp.StepFailed:
             return "failed"
 
     async with stage.app(flow, still=True, breaker=BREAKER) as app:
         for number in range(3):
-            await (await app.start(flow, f"{number}")).result(timeout="10s")
+            await (await app.start(flow, f"{number}")).result(timeout="30s")
         await opened(app)
         stage.clock.advance("10s")
         hanging = await app.start(flow, "hangs")

@@ -34,7 +34,7 @@ async def test_an_unlisted_tool_fails_as_a_step_and_is_not_called(stage: Stage) 
         return await look(3)
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == 6
+        assert await (await app.start(flow)).result(timeout="30s") == 6
         assert "unlisted is not listed" in caught[0].why
         assert caught[0].path == "flow/unlisted#1"
 
@@ -76,7 +76,7 @@ async def test_a_tool_called_inside_a_tool_raises_nested_step(stage: Stage) -> N
                 seen.append(failed.why)
 
     async with stage.app(flow) as app:
-        await (await app.start(flow)).result(timeout="10s")
+        await (await app.start(flow)).result(timeout="30s")
         assert [why.partition(".")[0] for why in seen] == [
             "look was called inside outer",
             "look was called inside outer_in_thread",
@@ -97,7 +97,7 @@ async def test_a_run_value_asked_for_inside_a_tool_raises_nested_step(stage: Sta
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="inside outer"):
-            await (await app.start(flow)).result(timeout="10s")
+            await (await app.start(flow)).result(timeout="30s")
 
 
 async def test_a_tool_called_in_a_task_that_is_no_branch_is_a_stray(stage: Stage) -> None:
@@ -117,7 +117,7 @@ async def test_a_tool_called_in_a_task_that_is_no_branch_is_a_stray(stage: Stage
     async with stage.app(flow) as app:
         handle = await app.start(flow)
         with pytest.raises(mp.RunFailed, match=r"run\.gather"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert sent == []
 
 
@@ -132,17 +132,19 @@ async def test_wait_for_around_a_coroutine_that_calls_a_tool_says_what_to_use_in
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match=r"asyncio\.timeout"):
-            await (await app.start(flow)).result(timeout="10s")
+            await (await app.start(flow)).result(timeout="30s")
 
 
 async def test_asyncio_gather_of_calls_is_as_good_as_run_gather(stage: Stage) -> None:
     """Each call takes its place when it is made, so what decides the place is the code and never the timing."""
     sent = []
+    b_was_sent = asyncio.Event()
 
     @mp.tool(effect="keyed", key_ttl="1h")
     async def charge(order: str) -> str:
-        await asyncio.sleep(0.03 if order == "a" else 0)
+        await (b_was_sent.wait() if order == "a" else asyncio.sleep(0))
         sent.append(order)
+        b_was_sent.set()
         return order.upper()
 
     @mp.workflow(version="1", tools=[charge])
@@ -156,7 +158,7 @@ async def test_asyncio_gather_of_calls_is_as_good_as_run_gather(stage: Stage) ->
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
 
-        assert await handle.result(timeout="10s") == ["A", "B"]
+        assert await handle.result(timeout="30s") == ["A", "B"]
         assert sent == ["b", "a"]
         paths = {view.path: view.result for view in await app.inspect.effects(handle.id)}
         assert paths == {"flow/charge#1": "A", "flow/charge#2": "B"}
@@ -175,7 +177,7 @@ async def test_a_call_that_was_never_awaited_fails_the_segment_and_sends_nothing
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="never awaited: flow/mail#1"):
-            await (await app.start(flow)).result(timeout="10s")
+            await (await app.start(flow)).result(timeout="30s")
         assert sent == []
 
 
@@ -200,7 +202,7 @@ async def test_arguments_that_do_not_fit_are_refused_before_anything_is_recorded
 
     async with stage.app(flow) as app:
         handle = await app.start(flow)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         assert "mail" in said[0]
         assert "Nothing was done" in said[0]
         assert not [name for name in await names(app, handle.id) if name.startswith("effect")]
@@ -220,7 +222,7 @@ async def test_a_refused_call_takes_no_place_so_that_its_repair_stands_where_it_
         handle = await app.start(flow)
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == [4, 10]
+        assert await handle.result(timeout="30s") == [4, 10]
 
 
 async def test_arguments_made_by_a_model_are_converted_and_recorded(stage: Stage) -> None:
@@ -229,7 +231,7 @@ async def test_arguments_made_by_a_model_are_converted_and_recorded(stage: Stage
         return await look.from_json('{"n": 21}')
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == 42
+        assert await (await app.start(flow)).result(timeout="30s") == 42
 
 
 async def test_a_def_tool_runs_in_a_thread_and_leaves_the_loop_free(stage: Stage) -> None:
@@ -239,7 +241,7 @@ async def test_a_def_tool_runs_in_a_thread_and_leaves_the_loop_free(stage: Stage
     @mp.tool(effect="keyed", key_ttl="1h")
     def slow(call: mp.Call) -> str:
         threads.append(threading.current_thread())
-        assert going.wait(5)
+        assert going.wait(60)
         return call.key
 
     @mp.tool(effect="read")
@@ -252,7 +254,7 @@ async def test_a_def_tool_runs_in_a_thread_and_leaves_the_loop_free(stage: Stage
         return key
 
     async with stage.app(flow) as app:
-        assert len(await (await app.start(flow)).result(timeout="10s")) >= 32
+        assert len(await (await app.start(flow)).result(timeout="30s")) >= 32
         assert threads != [threading.current_thread()]
         assert threads[0].daemon
 
@@ -278,7 +280,7 @@ async def test_a_volatile_argument_may_differ_on_reentry_and_is_recorded_as_firs
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
 
-        assert await handle.result(timeout="10s") == 0
+        assert await handle.result(timeout="30s") == 0
         assert got == [("o-1", 0)]
         assert next(made) == 2
 
@@ -300,8 +302,8 @@ async def test_two_runs_and_two_calls_have_different_keys_and_one_call_keeps_its
 
     async with stage.app(flow) as app:
         first = await app.start(flow)
-        await first.result(timeout="10s")
-        await (await app.start(flow)).result(timeout="10s")
+        await first.result(timeout="30s")
+        await (await app.start(flow)).result(timeout="30s")
 
         assert [(order, attempt) for order, attempt, _ in keys] == [
             ("o-1", 1),
@@ -338,6 +340,6 @@ async def test_a_resource_is_opened_once_and_handed_to_tools(stage: Stage) -> No
         return await ask() + await ask()
 
     async with stage.app(flow, resources={Client: client}) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == 14
+        assert await (await app.start(flow)).result(timeout="30s") == 14
         assert opened == ["open"]
     assert opened == ["open", "closed"]

@@ -31,7 +31,7 @@ async def test_changed_code_at_a_boundary_goes_on_and_is_recorded_once(stage: St
         await parked(app.handle(run_id), "signal")
     async with stage.app(new) as app:
         await app.send(run_id, "go", 1)
-        assert await app.handle(run_id, new).result(timeout="10s") == "changed: receipt a"
+        assert await app.handle(run_id, new).result(timeout="30s") == "changed: receipt a"
         (change,) = await entries(app, run_id, "code_changed")
         assert "the code of segment 'pay' changed" in change["changes"]
         assert change["by"]
@@ -43,7 +43,7 @@ async def test_a_declared_version_goes_on_inside_a_half_done_segment(stage: Stag
     new = changed_desk("2", compatible_with=["1"])
     async with stage.app(new) as app:
         await app.send(run_id, "go", 1)
-        assert await app.handle(run_id, new).result(timeout="10s") == "changed: receipt a"
+        assert await app.handle(run_id, new).result(timeout="30s") == "changed: receipt a"
         (change,) = await entries(app, run_id, "code_changed")
         assert "the code of segment 'pay' changed" in change["changes"]
 
@@ -63,7 +63,7 @@ async def test_a_changed_segment_blocks_a_run_that_is_half_done_with_it_until_a_
         assert "effect_started" not in (await names(app, run_id))[-3:]
         await app.resume(run_id, by="ann", why="the calls are the same")
         await status_of(app.handle(run_id), "done")
-        assert await app.handle(run_id, new).result(timeout="10s") == "changed: receipt a"
+        assert await app.handle(run_id, new).result(timeout="30s") == "changed: receipt a"
         (resumed,) = await entries(app, run_id, "resumed")
         assert (resumed["by"], resumed["was"]) == ("ann", "incompatible")
         assert "the code of segment 'pay' changed while the run is inside it" in resumed["accepted"]
@@ -79,7 +79,7 @@ async def test_what_a_person_accepted_is_not_asked_again_for_the_same_code(stage
         await parked(app.handle(run_id), "signal")
     async with stage.app(new) as app:
         await app.send(run_id, "go", 1)
-        assert await app.handle(run_id, new).result(timeout="10s") == "changed: receipt a"
+        assert await app.handle(run_id, new).result(timeout="30s") == "changed: receipt a"
     assert len([name for name in await _names(stage, new, run_id) if name == "resumed"]) == 1
 
 
@@ -139,7 +139,7 @@ async def test_a_run_stops_at_its_boundary_where_the_version_of_a_tool_changed_a
         await app.resume(run_id, by="ann", why="version 2 stands in for 1")
         await parked(app.handle(run_id), "signal")
         await app.send(run_id, "go", 1)
-        assert await app.handle(run_id, declared).result(timeout="10s") == "receipt 2 a"
+        assert await app.handle(run_id, declared).result(timeout="30s") == "receipt 2 a"
 
 
 async def test_a_tool_s_version_decides_nothing_about_an_effect_that_is_unknown(stage: Stage) -> None:

@@ -1,12 +1,10 @@
 """Child runs: started once, awaited across restarts, and stopped with their parent."""
 
-import asyncio
-
 import pytest
 
 import milepost as mp
 from milepost.stores.api import Query
-from tests.runtime.stage import Stage, parked, status_of, until
+from tests.runtime.stage import Stage, has_entry, parked, status_of, until
 
 
 @mp.workflow(version="1")
@@ -36,7 +34,7 @@ async def test_a_parent_waits_for_the_result_of_its_child(stage: Stage) -> None:
         handle = await app.start(parent, 1)
         await parked(handle, "child")
         await app.send(await child_of(app, handle.id), "more", 20)
-        assert await handle.result(timeout="10s") == 42
+        assert await handle.result(timeout="30s") == 42
 
 
 async def test_a_child_is_started_once_however_often_the_parent_is_entered(stage: Stage) -> None:
@@ -44,22 +42,22 @@ async def test_a_child_is_started_once_however_often_the_parent_is_entered(stage
     async with stage.app(parent, child) as app:
         handle = await app.start(parent, 1)
         await parked(handle, "child")
-    for _ in range(3):
+    for times in (1, 2, 3):
         async with stage.app(parent, child) as app:
             await app.send(handle.id, "nothing", 1)
+            await has_entry(app, handle.id, "signal_sent", times)
             await parked(app.handle(handle.id), "child")
-            await asyncio.sleep(0)
             assert len(await app.inspect.runs(Query(parent=handle.id))) == 1
     async with stage.app(parent, child) as app:
         await app.send(await child_of(app, handle.id), "more", 1)
-        assert await app.handle(handle.id, parent).result(timeout="10s") == 4
+        assert await app.handle(handle.id, parent).result(timeout="30s") == 4
 
 
 async def test_a_child_that_fails_fails_the_step_that_waits_for_it(stage: Stage) -> None:
     async with stage.app(parent, child) as app:
         handle = await app.start(parent, -1)
         with pytest.raises(mp.RunFailed, match="below zero"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
 
 async def test_a_parent_may_go_on_without_its_child_and_wait_in_a_later_segment(stage: Stage) -> None:
@@ -77,7 +75,7 @@ async def test_a_parent_may_go_on_without_its_child_and_wait_in_a_later_segment(
         return sum(results)
 
     async with stage.app(lead, quick) as app:
-        assert await (await app.start(lead)).result(timeout="10s") == 9
+        assert await (await app.start(lead)).result(timeout="30s") == 9
         assert len({handle.id for handle in started}) == 3
 
 
@@ -98,7 +96,7 @@ async def test_a_child_acts_under_the_authority_of_its_parent(stage: Stage) -> N
 
     async with stage.app(above, below) as app:
         allowed = await app.start(above, authority=mp.Authority("bot", scopes=["pay"]))
-        assert await allowed.result(timeout="10s") == "paid"
+        assert await allowed.result(timeout="30s") == "paid"
         bare = await app.start(above)
         await parked(app.handle(await child_of(app, bare.id)), "authority")
 
@@ -128,10 +126,10 @@ async def test_a_child_started_with_a_key_is_shared_and_conflicts_with_other_inp
         return await (await run.start(quick, n, key="shared")).result()
 
     async with stage.app(lead, quick) as app:
-        assert await (await app.start(lead, 1)).result(timeout="10s") == 1
-        assert await (await app.start(lead, 1)).result(timeout="10s") == 1
+        assert await (await app.start(lead, 1)).result(timeout="30s") == 1
+        assert await (await app.start(lead, 1)).result(timeout="30s") == 1
         with pytest.raises(mp.RunFailed, match="shared"):
-            await (await app.start(lead, 2)).result(timeout="10s")
+            await (await app.start(lead, 2)).result(timeout="30s")
 
 
 async def test_what_is_not_recorded_of_a_child_is_refused_inside_a_run(stage: Stage) -> None:

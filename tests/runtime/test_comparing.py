@@ -161,7 +161,7 @@ async def test_a_fork_is_compared_with_its_origin_from_where_it_was_made(stage: 
         assert [row.a for row in same.boundaries] == ["shipping", "closing"]
 
         await app.send(fork.id, "word", "no")
-        await fork.result(timeout="10s")
+        await fork.result(timeout="30s")
         found = await compare(store, fork.id, origin.id)
         assert found.begins == "at boundary shipping, where A was forked from B"
         assert found.first == "They part at boundary closing: closing/:0: it is received in A and waiting in B."

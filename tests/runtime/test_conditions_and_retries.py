@@ -43,11 +43,11 @@ async def test_a_false_entry_condition_blocks_before_the_segment_is_entered(stag
     async with stage.app(flow) as app:
         handle = await app.start(flow, -1)
         with pytest.raises(mp.RunBlocked) as blocked:
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert blocked.value.reason == "condition_failed"
         assert "requires=" in str(blocked.value)
         assert world.entered == 0
-        assert await (await app.start(flow, 1)).result(timeout="10s") == 1
+        assert await (await app.start(flow, 1)).result(timeout="30s") == 1
 
 
 async def test_a_false_completion_condition_blocks_and_writes_no_checkpoint(stage: Stage, world: World) -> None:
@@ -66,7 +66,7 @@ async def test_a_false_completion_condition_blocks_and_writes_no_checkpoint(stag
     async with stage.app(flow) as app:
         handle = await app.start(flow, 1)
         with pytest.raises(mp.RunBlocked) as blocked:
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert blocked.value.reason == "condition_failed"
         assert "checkpointed" not in await names(app, handle.id)
         view = await handle.status()
@@ -82,7 +82,7 @@ async def test_a_condition_that_holds_writes_the_checkpoint(stage: Stage) -> Non
         return mp.done(n)
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow, 1)).result(timeout="10s") == 1
+        assert await (await app.start(flow, 1)).result(timeout="30s") == 1
 
 
 async def test_a_condition_that_raises_does_not_count_as_held(stage: Stage, world: World) -> None:
@@ -142,7 +142,7 @@ async def test_a_segment_retry_keeps_finished_steps_and_calls_failed_ones_anew(s
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, 1)
-        assert await handle.result(timeout="10s") == "receipt a, sent"
+        assert await handle.result(timeout="30s") == "receipt a, sent"
         assert world.sent == ["a", "mail ann", "mail ann"]
         assert world.entered == 2
         assert len(set(keys)) == 2
@@ -160,7 +160,7 @@ async def test_segment_retries_are_bounded(stage: Stage, world: World) -> None:
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="always"):
-            await (await app.start(flow, 1)).result(timeout="10s")
+            await (await app.start(flow, 1)).result(timeout="30s")
         assert world.entered == 3
 
 
@@ -184,7 +184,7 @@ async def test_a_segment_that_backs_off_does_so_over_a_restart(stage: Stage, wor
         await parked(handle, "time")
         assert world.entered == 1
         stage.clock.advance("6m")
-        assert await handle.result(timeout="10s") == "ok"
+        assert await handle.result(timeout="30s") == "ok"
 
 
 async def test_a_person_retries_a_failed_run_and_its_finished_steps_stay(stage: Stage, world: World) -> None:
@@ -214,7 +214,7 @@ async def test_a_person_retries_a_failed_run_and_its_finished_steps_stay(stage: 
         world.works = True
         await app.retry(handle.id, by="ann", why="it is up again")
         await status_of(handle, "done")
-        assert await handle.result(timeout="10s") == ["receipt a", "receipt b", "up"]
+        assert await handle.result(timeout="30s") == ["receipt a", "receipt b", "up"]
         assert world.sent == ["a", "b"]
         assert [view.outcome for view in await app.inspect.effects(handle.id)] == ["confirmed", "confirmed"]
 
@@ -226,7 +226,7 @@ async def test_only_a_failed_or_blocked_run_is_retried(stage: Stage) -> None:
 
     async with stage.app(flow) as app:
         handle = await app.start(flow)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         with pytest.raises(mp.WrongStatus):
             await app.retry(handle.id, by="ann")
 

@@ -58,7 +58,7 @@ async def test_a_costed_read_that_raises_is_tried_again_and_is_never_in_doubt(st
     flow = model.asking()
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 20})
-        assert await handle.result(timeout="10s") == "yes"
+        assert await handle.result(timeout="30s") == "yes"
 
         assert model.attempts == [1, 2, 3]
         assert "effect_unknown" not in await names(app, handle.id)
@@ -76,7 +76,7 @@ async def test_a_costed_read_that_keeps_raising_fails_for_good_and_is_paid_for_e
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 20})
         with pytest.raises(mp.RunFailed, match="line broke"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         last = (await failures(app, handle.id))[-1]
         assert (last["attempt"], last["final"], last.get("retry_at")) == (3, True, None)
@@ -90,7 +90,7 @@ async def test_a_costed_read_that_says_what_it_spent_is_paid_that_and_no_more(st
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 20})
         with pytest.raises(mp.RunFailed, match="line broke"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         (last,) = await failures(app, handle.id)
         assert Decimal(last["spent"]["usd"]) == Decimal("0.5")
@@ -102,7 +102,7 @@ async def test_a_costed_read_that_was_rejected_is_not_tried_again(stage: Stage) 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 20})
         with pytest.raises(mp.RunFailed, match="no such model"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         (last,) = await failures(app, handle.id)
         assert (last["reason"], last["final"], Decimal(last["spent"]["usd"])) == ("rejected", True, Decimal("0.5"))
@@ -126,7 +126,7 @@ async def test_a_costed_read_that_takes_too_long_is_a_failure_like_any_other(sta
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 20})
-        assert await handle.result(timeout="10s") == "yes"
+        assert await handle.result(timeout="30s") == "yes"
 
         (failed,) = await failures(app, handle.id)
         assert (failed["reason"], failed["final"]) == ("raised", False)
@@ -145,7 +145,7 @@ async def test_a_pause_that_the_provider_asks_for_is_kept_by_a_costed_read_too(s
         (failed,) = await failures(app, handle.id)
         assert failed["retry_at"] - failed["at"] == 3_600_000
         stage.clock.advance("1h")
-        assert await handle.result(timeout="10s") == "yes"
+        assert await handle.result(timeout="30s") == "yes"
 
 
 def refused(status: int, **headers: str) -> Exception:
@@ -159,7 +159,7 @@ async def test_what_httpx_proves_of_a_costed_read_decides_whether_it_is_tried_ag
     flow, other = forbidden.asking(), busy.asking()
     async with stage.app(flow, still=True) as app:
         with pytest.raises(mp.RunFailed, match="refused"):
-            await (await app.start(flow, budget={"usd": 20})).result(timeout="10s")
+            await (await app.start(flow, budget={"usd": 20})).result(timeout="30s")
         assert forbidden.attempts == [1]
     async with stage.app(other, still=True) as app:
         handle = await app.start(other, budget={"usd": 20})
@@ -180,7 +180,7 @@ async def test_where_nobody_asks_for_a_pause_a_read_is_called_again_as_soon_as_i
     flow = model.asking(retry=mp.Retry(2, first="0s"))
     async with stage.app(flow, still=True) as app:
         handle = await app.start(flow, budget={"usd": 20})
-        assert await handle.result(timeout="10s") == "yes"
+        assert await handle.result(timeout="30s") == "yes"
 
         (failed,) = await failures(app, handle.id)
         assert failed["retry_at"] == failed["at"]
@@ -209,7 +209,7 @@ async def test_a_costed_read_that_was_cut_off_is_called_again_and_both_tries_are
     stop.set()
     await serving
     async with stage.app(flow) as app:
-        assert await app.handle(handle.id, flow).result(timeout="10s") == "yes"
+        assert await app.handle(handle.id, flow).result(timeout="30s") == "yes"
 
         lines = await app.inspect.journal(handle.id)
         started = [line.fields for line in lines if line.name == "effect_started"]
@@ -249,7 +249,7 @@ async def test_what_a_costed_read_is_told_after_it_was_cut_off_counts_as_without
     await serving
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match=str(says)):
-            await app.handle(handle.id, flow).result(timeout="10s")
+            await app.handle(handle.id, flow).result(timeout="30s")
 
         assert seen == attempts
 
@@ -260,12 +260,12 @@ async def test_the_answer_of_a_costed_read_stands_in_the_record_and_is_not_paid_
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 2})
-        assert await handle.result(timeout="10s") == "yes"
+        assert await handle.result(timeout="30s") == "yes"
         assert model.attempts == [1]
 
     async def again() -> bool:
         async with stage.app(flow) as app:
-            return await app.handle(handle.id, flow).result(timeout="10s") == "yes"
+            return await app.handle(handle.id, flow).result(timeout="30s") == "yes"
 
     await until(again)
     assert model.attempts == [1]
@@ -291,7 +291,7 @@ async def test_an_answer_that_was_paid_for_is_durable_before_anything_is_chosen_
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 2})
-        assert await handle.result(timeout="10s") == "seen"
+        assert await handle.result(timeout="30s") == "seen"
 
     assert seen == [[]]
 
@@ -312,7 +312,7 @@ async def test_a_costed_read_whose_answer_cannot_be_stored_fails_at_once_and_is_
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 20})
         with pytest.raises(mp.RunFailed, match="result of ask"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert len(asked) == 1
         assert (await app.inspect.detail(handle.id)).spent == {"usd": "2"}
@@ -334,6 +334,6 @@ async def test_what_a_costed_read_is_paid_follows_from_its_arguments(stage: Stag
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 20})
         with pytest.raises(mp.RunFailed, match="line broke"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert [Decimal(failed["spent"]["usd"]) for failed in await failures(app, handle.id)] == [Decimal("0.5")] * 2

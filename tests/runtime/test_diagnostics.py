@@ -41,7 +41,7 @@ async def test_deleting_all_diagnostic_records_changes_nothing(stage: Stage) -> 
         handle = app.handle(handle.id, chatty)
         assert (await names(app, handle.id)) == before
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert (await app.inspect.verify(handle.id)).damage is None
 
 
@@ -56,7 +56,7 @@ async def test_events_follow_a_run_to_its_end(stage: Stage) -> None:
         following = asyncio.create_task(follow())
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         await following
     kinds = [event["kind"] for event in seen]
     entries = [event["entry"].partition(".")[0] for event in seen if event["kind"] == "entry"]
@@ -77,7 +77,7 @@ async def test_an_event_that_cannot_be_stored_never_fails_the_run(stage: Stage) 
         return 1
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == 1
+        assert await (await app.start(flow)).result(timeout="30s") == 1
 
 
 async def test_a_traceback_is_kept_beside_the_record_and_not_in_it(stage: Stage) -> None:

@@ -155,9 +155,9 @@ async def test_a_run_whose_turn_has_not_come_is_left_as_it_is_and_told_of_when_i
         assert (resting.status, resting.due, resting.wait_ms, resting.turned_away) == ("ready", None, None, True)
         assert await names(app, second) == ["run_created"]
 
-        found.clear()
         await app.send(first, "first", "")
         assert (await app.advance(first)).ended
+        found.clear()
         await until(lambda: _is(found))
         assert set(found) == {(second, None)}
         assert (await app.advance(second)).turned_away is False

@@ -107,7 +107,7 @@ async def test_a_canary_in_every_value_is_found_in_no_byte_of_the_store(
     async with stage.app(desk, encryption=key_file) as app:
         handle = await through(app, heard, "one")
         if ending == "well":
-            assert await handle.result(timeout="20s") == heard
+            assert await handle.result(timeout="30s") == heard
         else:
             await status_of(handle, "failed" if ending == "fails" else "parked")
         nowhere(stage)
@@ -177,7 +177,7 @@ async def test_a_second_run_gets_the_result_of_an_identity_that_the_first_claime
     async with stage.app(desk, encryption=key_file) as app:
         for key in ("one", "two"):
             handle = await through(app, f"{CANARY} well", key)
-            assert await handle.result(timeout="20s") == f"{CANARY} well"
+            assert await handle.result(timeout="30s") == f"{CANARY} well"
         effects = await app.inspect.effects(handle.id)
     assert [effect.by for effect in effects if effect.tool == "charge"] == ["once"]
     nowhere(stage)
@@ -192,7 +192,7 @@ async def test_an_export_holds_no_value_either_and_comes_in_where_the_key_is(
     trust = keys.Trust({"ada": keys.Operator("ada", ada.public, frozenset({"export"}))})
     async with stage.app(desk, encryption=key_file) as app:
         handle = await through(app, f"{CANARY} well", "one")
-        await handle.result(timeout="20s")
+        await handle.result(timeout="30s")
         store = app._need_engine().store
         await transfer.export(store, [handle.id], ada, bundle, 1)
     data = bundle.read_bytes()

@@ -52,4 +52,4 @@ async def test_a_resend_that_falls_due_while_its_run_comes_to_rest_is_sent(tmp_p
     clock = ArrivingClock(to_ms(START) + 1_000, reads)  # the first resend is due a second after the loss
 
     async with stage.app(paying, clock=clock) as app:
-        assert await app.handle(handle.id, paying).result(timeout="5s") == 2
+        assert await app.handle(handle.id, paying).result(timeout="30s") == 2

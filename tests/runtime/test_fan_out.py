@@ -175,7 +175,7 @@ async def test_cancelling_reaches_the_children_of_children(stage: Stage) -> None
 
         await until(cancelled)
         with pytest.raises(mp.RunCancelled):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
 
 async def test_a_parent_that_fails_leaves_its_children_to_end_by_themselves(stage: Stage) -> None:
@@ -189,7 +189,7 @@ async def test_a_parent_that_fails_leaves_its_children_to_end_by_themselves(stag
         await status_of(handle, "failed")
         ((child,),) = stage.rows("SELECT id FROM mp_runs WHERE parent IS NOT NULL")
         await app.send(str(child), "go", 5)
-        assert await app.handle(str(child), listen).result(timeout="10s") == 6
+        assert await app.handle(str(child), listen).result(timeout="30s") == 6
 
 
 def test_patience_grows_with_what_is_awaited_and_is_bounded() -> None:

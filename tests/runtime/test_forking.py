@@ -30,7 +30,7 @@ async def test_a_fork_goes_on_from_a_boundary_and_its_effects_are_its_own(stage:
         assert len(set(outside.keys)) == 4
         for handle, word in ((fork, "there"), (origin, "here")):
             await app.send(handle.id, "word", word)
-            assert await handle.result(timeout="10s") == f"2 {word}"
+            assert await handle.result(timeout="30s") == f"2 {word}"
         assert (await names(app, origin.id))[: len(before)] == before
         assert (await app.inspect.verify(fork.id)).damage is None
 
@@ -128,7 +128,7 @@ async def test_a_signal_that_waits_and_a_cancel_stay_with_the_origin(stage: Stag
         origin = await at_closing(app, desk)
         await app.send(origin.id, "later", 1)
         await app.send(origin.id, "word", "bye")
-        await origin.result(timeout="10s")
+        await origin.result(timeout="30s")
         fork = await app.fork(origin.id, at="closing", **WHY)
         await parked(fork, "signal")
         created = (await app.inspect.journal(fork.id))[0]
@@ -142,7 +142,7 @@ async def test_a_killed_run_is_forked_and_its_fork_is_alive(stage: Stage, outsid
         await app.kill(origin.id, why="no")
         fork = await app.fork(origin.id, **WHY)
         await app.send(fork.id, "word", "bye")
-        assert await fork.result(timeout="10s") == "2 bye"
+        assert await fork.result(timeout="30s") == "2 bye"
         await app.fork(fork.id, at="closing", **WHY)
 
 
@@ -156,7 +156,7 @@ async def test_a_boundary_that_was_undone_or_is_the_end_is_refused(stage: Stage,
         with pytest.raises(NotReversible, match="a rewind has undone it"):
             await app.fork(origin.id, at="1", **WHY)
         await app.send(origin.id, "word", "bye")
-        await origin.result(timeout="10s")
+        await origin.result(timeout="30s")
         with pytest.raises(NotReversible, match="the run ended there"):
             await app.fork(origin.id, at="end", **WHY)
         with pytest.raises(UnknownBoundary, match=r"charging@2, shipping@2, closing@2, end"):
@@ -205,7 +205,7 @@ async def test_a_large_state_and_its_input_come_along_whole(stage: Stage) -> Non
         await parked(fork, "signal")
         assert (await app.inspect.verify(fork.id)).damage is None
         await app.send(fork.id, "more", 1)
-        assert await fork.result(timeout="10s") == 201
+        assert await fork.result(timeout="30s") == 201
 
 
 async def test_an_attached_run_is_forked_under_a_key_and_remembers_its_calls(stage: Stage) -> None:

@@ -57,7 +57,7 @@ async def test_what_another_run_has_done_here_is_not_tried_again_by_one_that_was
     async with other:
         engine = other._need_engine()
         if here:
-            assert await (await other.start(bank.paying, "o-1")).result(timeout="10s") == "paid o-1"
+            assert await (await other.start(bank.paying, "o-1")).result(timeout="30s") == "paid o-1"
 
         async def commit(operation: object) -> object:
             return await engine.writer.durable(operation)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ async def test_what_another_run_has_done_here_is_not_tried_again_by_one_that_was
         ended = await status_of(other.handle(given.id), "failed", "done", "blocked")
         failed = (await fields(other, given.id, "effect_failed"))[-1]
         third = await other.start(bank.paying, "o-1")
-        assert await third.result(timeout="10s") == "paid o-1", "whoever has done it is still whose it is"
+        assert await third.result(timeout="30s") == "paid o-1", "whoever has done it is still whose it is"
 
     assert ended.status == ("failed" if here else "done")
     told = (failed["reason"], failed.get("by"), failed["attempt"], failed.get("final", False))
@@ -122,7 +122,7 @@ async def test_what_a_run_overspent_elsewhere_is_told_where_it_is_taken_in(stage
 
     async with stage.app(splurging) as app:
         handle = await app.start(splurging, budget={"usd": 1})
-        assert await handle.result(timeout="10s") == "gone"
+        assert await handle.result(timeout="30s") == "gone"
         other = await taken_in(app, handle.id, tmp_path)
     async with other.client():
         assert await other._need_engine().store.overspent() == {handle.id: {"usd": 4}}

@@ -29,8 +29,8 @@ async def test_an_identity_is_claimed_by_whichever_try_of_a_transactional_tool_c
         return await book(order)
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow, "o-1")).result(timeout="10s") == "booked o-1"
-        assert await (await app.start(flow, "o-1")).result(timeout="10s") == "booked o-1"
+        assert await (await app.start(flow, "o-1")).result(timeout="30s") == "booked o-1"
+        assert await (await app.start(flow, "o-1")).result(timeout="30s") == "booked o-1"
         assert stage.rows("SELECT customer_order FROM bookings") == [("o-1",)]
 
 
@@ -43,7 +43,7 @@ async def test_an_attempt_that_was_said_not_to_have_happened_contradicts_the_rec
 
     @mp.tool(timeout="100ms")
     def act(call: mp.Call) -> str:
-        go_on[call.attempt - 1].wait(10)
+        go_on[call.attempt - 1].wait(60)
         applied.append(call.attempt)
         return f"late {call.attempt}"
 
@@ -99,7 +99,7 @@ async def test_each_try_that_was_taken_back_gave_its_money_back_with_it(stage: S
         await limit(app, usd=1)
         handle = await app.start(flow, budget=RICH)
 
-        assert await handle.result(timeout="10s") == "booked"
+        assert await handle.result(timeout="30s") == "booked"
         assert [one.get("reserve", {}) for one in await fields(app, handle.id, "effect_started")] == [{}, {"usd": "1"}]
         assert await stands(app) == {"total ever": ("1", "0")}
 
@@ -113,7 +113,7 @@ async def test_an_approval_holds_for_the_tries_after_one_that_was_taken_back(sta
         (row,) = await until(lambda: app.inspect.approvals("asked"))
         await app.approve(row.id, by="ann")
 
-        assert await handle.result(timeout="10s") == "booked"
+        assert await handle.result(timeout="30s") == "booked"
         assert [one.get("approval") for one in await fields(app, handle.id, "effect_started")] == [
             row.id,
             *[None] * times,
@@ -133,7 +133,7 @@ async def test_a_question_that_is_not_asked_any_more_is_closed_also_where_the_tr
         (row,) = await until(lambda: app.inspect.approvals("asked"))
         policy.says(ALLOW)
 
-        assert await handle.result(timeout="10s") == "booked"
+        assert await handle.result(timeout="30s") == "booked"
         told = await names(app, handle.id)
         assert told.index("approval_closed") < told.index("effect_started")
         assert told.count("effect_failed") == times

@@ -21,7 +21,7 @@ class Slow:
 
         @mp.tool(**{"name": "act", "timeout": "50ms", **options})
         def act(call: mp.Call) -> Any:
-            self.go_on.wait(10)
+            self.go_on.wait(60)
             self.returned.append(call.attempt)
             return self.result
 
@@ -62,7 +62,7 @@ async def test_a_thread_whose_time_ended_is_not_quiet_before_it_returns(stage: S
         await has_outcome(app, handle.id, "flow/act#1", "confirmed")
         slow.hold.set()
 
-        assert await handle.result(timeout="10s") == ["late", "x"]
+        assert await handle.result(timeout="30s") == ["late", "x"]
         confirmed = await fields(app, handle.id, "effect_confirmed")
         assert (confirmed["attempt"], confirmed["result"]) == (1, "late")
 
@@ -98,7 +98,7 @@ async def test_what_a_person_confirmed_and_then_returns_contradicts_nothing(stag
         await slow.come_back()
         slow.hold.set()
 
-        assert await handle.result(timeout="10s") == ["by phone", "x"]
+        assert await handle.result(timeout="30s") == ["by phone", "x"]
         assert "contradicted" not in await names(app, handle.id)
 
 
@@ -112,7 +112,7 @@ async def test_a_costed_read_that_failed_and_then_returns_contradicts_nothing(st
         slow.hold.set()
 
         with pytest.raises(mp.RunFailed, match="no answer"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert "contradicted" not in await names(app, handle.id)
 
 

@@ -39,7 +39,7 @@ async def test_without_a_trust_file_an_agent_that_reaches_the_app_approves_its_o
     async with mp.App(f"sqlite:///{tmp_path}/s.db", workflows=[flow]) as app:
         handle = await app.start(flow, "eve", authority=mp.Authority("bot"))
         await app.approve((await asked(app)).id, by="ann")  # by whoever runs in this process
-        assert await handle.result(timeout="10s") == "eve"
+        assert await handle.result(timeout="30s") == "eve"
     assert outside.sent
 
 
@@ -61,7 +61,7 @@ async def test_an_older_copy_of_the_store_permits_a_used_approval_once_more_and_
         # What was approved and not used yet, as a backup may have it.
         shutil.copy(place, tmp_path / "older.db")
         shutil.copy(f"{place}-wal", tmp_path / "older.db-wal")
-        assert await handle.result(timeout="10s") == "bob"
+        assert await handle.result(timeout="30s") == "bob"
     seal = await asyncio.to_thread(sealed, place, tmp_path / "elsewhere")
     keys.add(trust, next(iter(keys.load(seal.parent / "ada.pub").operators.values())), ["seal"], None)
     assert len(outside.sent) == 1
@@ -72,7 +72,7 @@ async def test_an_older_copy_of_the_store_permits_a_used_approval_once_more_and_
         async with app(seal=seal):
             pass
     async with app() as again:
-        assert await again.handle(handle.id, flow).result(timeout="10s") == "bob"
+        assert await again.handle(handle.id, flow).result(timeout="30s") == "bob"
     assert len(outside.sent) == 2
 
 
@@ -85,7 +85,7 @@ async def test_a_volatile_argument_is_shown_and_may_be_another_one_when_the_call
         seen = await shown(app.inspect, row, 1)
         outside.sent.append("armed")
         await app.approve(row.id, by="ann")
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
     assert (seen.args, seen.whole) == (b'{"to":"bob","trace":"sooner"}', False)
     assert outside.sent[-1] == "bob later"
 

@@ -33,7 +33,7 @@ async def test_a_migration_leads_a_run_to_the_new_version_and_is_recorded(stage:
     run_id = await at_the_boundary(stage, desk())
     new = sized("2", declares=migrates_from_1)
     async with stage.app(new) as app:
-        assert await app.handle(run_id, new).result(timeout="10s") == "receipt a for 700"
+        assert await app.handle(run_id, new).result(timeout="30s") == "receipt a for 700"
         (migrated,) = await entries(app, run_id, "migrated")
         assert (migrated["version"], migrated["to"], migrated["by"]) == ("1", "2", "2")
         assert (migrated["segment"], migrated["to_segment"]) == ("pay", "settle")
@@ -67,7 +67,7 @@ async def test_migrations_are_applied_one_after_the_other(stage: Stage) -> None:
     run_id = await at_the_boundary(stage, desk())
     new = sized("11", declares=chain)
     async with stage.app(new) as app:
-        assert await app.handle(run_id, new).result(timeout="10s") == "receipt a for 6"
+        assert await app.handle(run_id, new).result(timeout="30s") == "receipt a for 6"
         assert asked == [
             ("1", "pay", "a"),
             ("2", "somewhere", {"order": "a"}),
@@ -134,7 +134,7 @@ async def test_a_migration_that_fails_blocks_with_a_reason_and_can_be_mended(
     async with stage.app(mended) as app:
         await app.resume(run_id, by="ann", why="the migration is mended")
         await status_of(app.handle(run_id), "done")
-        assert await app.handle(run_id, mended).result(timeout="10s") == "receipt a for 700"
+        assert await app.handle(run_id, mended).result(timeout="30s") == "receipt a for 700"
 
 
 async def test_no_migration_runs_inside_a_half_done_segment(stage: Stage) -> None:
@@ -181,7 +181,7 @@ async def test_a_wait_for_a_signal_that_has_not_come_does_not_keep_a_run_from_be
         await parked(handle, "signal")
     async with stage.app(new) as app:
         await app.send(handle.id, "go", 3)
-        assert await app.handle(handle.id, new).result(timeout="10s") == [3, {"name": "a", "cents": 9}]
+        assert await app.handle(handle.id, new).result(timeout="30s") == [3, {"name": "a", "cents": 9}]
 
 
 async def test_a_retried_segment_is_migrated_to_other_keys(stage: Stage) -> None:
@@ -217,7 +217,7 @@ async def test_a_retried_segment_is_migrated_to_other_keys(stage: Stage) -> None
     async with stage.app(new) as app:
         await app.retry(handle.id, by="ann")
         await status_of(app.handle(handle.id), "done")
-        assert await app.handle(handle.id, new).result(timeout="5s") == "receipt a by another card"
+        assert await app.handle(handle.id, new).result(timeout="30s") == "receipt a by another card"
         assert len(set(keys)) == 2
 
 
@@ -249,7 +249,7 @@ async def test_a_large_state_is_migrated_too(stage: Stage) -> None:
     await driver.advance(app._need_engine(), handle.id, segments=1)
     await app._close()
     async with stage.app(new := paged("2")) as app:
-        assert await app.handle(handle.id, new).result(timeout="10s") == 5_001
+        assert await app.handle(handle.id, new).result(timeout="30s") == 5_001
         assert (await app.inspect.verify(handle.id)).damage is None
 
 
@@ -278,4 +278,4 @@ async def test_the_example_of_a_data_migration_runs_as_it_stands(stage: Stage) -
     example = runpy.run_path(str(ROOT / "examples" / "migration.py"))
     async with stage.app(example["move"]) as app:
         handle = await app.start(example["move"], example["Cursor"]())
-        assert await handle.result(timeout="10s") == example["Cursor"](after=0, moved=0)
+        assert await handle.result(timeout="30s") == example["Cursor"](after=0, moved=0)

@@ -43,9 +43,9 @@ async def test_a_second_run_gets_the_recorded_outcome_and_sends_nothing(stage: S
     flow = payment(bank)
     async with stage.app(flow) as app:
         one = await app.start(flow, ("o-1", 100))
-        assert await one.result(timeout="10s") == "receipt o-1"
+        assert await one.result(timeout="30s") == "receipt o-1"
         two = await app.start(flow, ("o-1", 100))
-        assert await two.result(timeout="10s") == "receipt o-1"
+        assert await two.result(timeout="30s") == "receipt o-1"
         assert bank.charged == [("o-1", 100)]
         line = next(line for line in await app.inspect.journal(two.id) if line.name == "effect_confirmed")
         assert line.fields["by"] == "once"
@@ -55,8 +55,8 @@ async def test_a_second_run_gets_the_recorded_outcome_and_sends_nothing(stage: S
 async def test_another_value_is_another_identity(stage: Stage, bank: Bank) -> None:
     flow = payment(bank)
     async with stage.app(flow) as app:
-        await (await app.start(flow, ("o-1", 100))).result(timeout="10s")
-        await (await app.start(flow, ("o-2", 100))).result(timeout="10s")
+        await (await app.start(flow, ("o-1", 100))).result(timeout="30s")
+        await (await app.start(flow, ("o-2", 100))).result(timeout="30s")
         assert bank.charged == [("o-1", 100), ("o-2", 100)]
 
 
@@ -65,7 +65,7 @@ async def test_another_tenant_has_identities_of_its_own(stage: Stage, bank: Bank
     async with stage.app(flow) as app:
         for tenant in ("acme", "globex"):
             authority = mp.Authority("bot", tenant=tenant)
-            await (await app.start(flow, ("o-1", 100), authority=authority)).result(timeout="10s")
+            await (await app.start(flow, ("o-1", 100), authority=authority)).result(timeout="30s")
         assert bank.charged == [("o-1", 100)] * 2
 
 
@@ -81,18 +81,18 @@ async def test_a_second_run_parks_while_the_first_is_unknown_and_takes_over_what
         await parked(two, "unknown")
         assert bank.charged == [("o-1", 100)]
         await app.resolve(one.id, "only/charge#1", mp.happened("receipt by phone"), by="ann", why="rang the bank")
-        assert await one.result(timeout="10s") == "receipt by phone"
-        assert await two.result(timeout="10s") == "receipt by phone"
+        assert await one.result(timeout="30s") == "receipt by phone"
+        assert await two.result(timeout="30s") == "receipt by phone"
         assert bank.charged == [("o-1", 100)]
 
 
 async def test_other_arguments_for_one_identity_are_a_conflict(stage: Stage, bank: Bank) -> None:
     flow = payment(bank)
     async with stage.app(flow) as app:
-        await (await app.start(flow, ("o-1", 100))).result(timeout="10s")
+        await (await app.start(flow, ("o-1", 100))).result(timeout="30s")
         two = await app.start(flow, ("o-1", 250))
         with pytest.raises(mp.RunFailed, match="with other arguments"):
-            await two.result(timeout="10s")
+            await two.result(timeout="30s")
         assert bank.charged == [("o-1", 100)]
 
 
@@ -102,7 +102,7 @@ async def test_a_final_failure_releases_the_identity(stage: Stage, bank: Bank) -
     async with stage.app(flow) as app:
         await status_of(await app.start(flow, ("o-1", 100)), "failed")
         bank.answer = None
-        assert await (await app.start(flow, ("o-1", 100))).result(timeout="10s") == "receipt o-1"
+        assert await (await app.start(flow, ("o-1", 100))).result(timeout="30s") == "receipt o-1"
         assert bank.charged == [("o-1", 100)]
 
 
@@ -130,7 +130,7 @@ async def test_two_calls_in_one_run_share_an_identity_too(stage: Stage, bank: Ba
         return list(await run.gather(charge("o-1", 1), charge("o-1", 1), charge("o-1", 2)))
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == ["o-1/1", "o-1/1", "o-1/2"]
+        assert await (await app.start(flow)).result(timeout="30s") == ["o-1/1", "o-1/1", "o-1/2"]
         assert sorted(bank.charged) == [("o-1", 1), ("o-1", 2)]
 
 
@@ -146,7 +146,7 @@ async def test_a_transactional_tool_with_an_identity_commits_once(stage: Stage) 
         return await book(order)
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow, "o-1")).result(timeout="10s") == 1
-        assert await (await app.start(flow, "o-1")).result(timeout="10s") == 1
-        assert await (await app.start(flow, "o-2")).result(timeout="10s") == 2
+        assert await (await app.start(flow, "o-1")).result(timeout="30s") == 1
+        assert await (await app.start(flow, "o-1")).result(timeout="30s") == 1
+        assert await (await app.start(flow, "o-2")).result(timeout="30s") == 2
         assert stage.rows("SELECT customer_order FROM bookings") == [("o-1",), ("o-2",)]

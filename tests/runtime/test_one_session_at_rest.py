@@ -353,7 +353,8 @@ async def test_a_segment_lingers_for_what_is_due_within_a_moment(due: int | None
     session.check_soon()
     await turns()
 
-    assert (session._timer is not None, task.done()) == (lingers, not lingers)
+    rings = session._timer is not None or engine_of(session).settled == 1  # where a moment is over, perhaps already
+    assert (rings, task.done()) == (lingers, not lingers)
     session.unload()
     await turns()
     assert (session._timer, task.cancelled()) == (None, True)
@@ -378,7 +379,7 @@ async def test_who_lingers_looks_again_when_its_time_has_come() -> None:
 
     timer: Any = session._timer
     assert timer.when() - asyncio.get_running_loop().time() < 0.01
-    await asyncio.wait_for(session.nap(), 5)
+    await asyncio.wait_for(session.nap(), 30)
 
     assert (session._timer, engine_of(session).settled, task.done()) == (None, 1, False)
     task.cancel()
@@ -389,7 +390,7 @@ async def test_no_call_waits_in_a_session_that_unloads() -> None:
     session.unload()
 
     with pytest.raises(Unloading):
-        await asyncio.wait_for(session.nap(), 5)
+        await asyncio.wait_for(session.nap(), 30)
 
 
 @pytest.mark.parametrize(("attached", "raised"), [(True, EpochLost), (False, Unloading)])
@@ -405,7 +406,7 @@ async def test_the_host_of_an_attached_run_is_told_why_it_cannot_go_on(
     session.changed()
 
     with pytest.raises(raised):
-        await asyncio.wait_for(waiter, 5)
+        await asyncio.wait_for(waiter, 30)
 
 
 async def test_a_call_that_was_cancelled_leaves_nothing_to_wake() -> None:

@@ -36,7 +36,7 @@ async def test_a_large_result_stands_by_reference_and_is_read_back_on_reentry(st
     ]
     async with stage.app(flow) as app:
         await app.send(handle.id, "go", 1)
-        assert await app.handle(handle.id, flow).result(timeout="10s") == [LARGE, LARGE + 1]
+        assert await app.handle(handle.id, flow).result(timeout="30s") == [LARGE, LARGE + 1]
         assert (await app.inspect.verify(handle.id)).damage is None
 
 
@@ -51,7 +51,7 @@ async def test_a_large_result_of_a_run_and_of_its_child_comes_back_whole(stage: 
 
     async with stage.app(parent, child) as app:
         handle = await app.start(parent, LARGE)
-        assert await handle.result(timeout="10s") == "z" * LARGE
+        assert await handle.result(timeout="30s") == "z" * LARGE
 
 
 async def test_a_large_state_and_input_pass_from_segment_to_segment(stage: Stage) -> None:
@@ -65,7 +65,7 @@ async def test_a_large_state_and_input_pass_from_segment_to_segment(stage: Stage
 
     async with stage.app(grow) as app:
         handle = await app.start(grow, ["i" * LARGE])
-        assert await handle.result(timeout="20s") == LARGE + 60 * 10_000
+        assert await handle.result(timeout="30s") == LARGE + 60 * 10_000
         assert (await app.inspect.verify(handle.id)).damage is None
     stored = stage.rows("SELECT sum(length(body)) FROM mp_chunks")[0][0]
     assert isinstance(stored, int)
@@ -87,7 +87,7 @@ async def test_a_value_that_looks_like_a_reference_is_not_taken_for_one(stage: S
         handle = await app.start(flow_of_odd)
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == {"$ref": "0" * 64}
+        assert await handle.result(timeout="30s") == {"$ref": "0" * 64}
 
 
 @pytest.mark.sqlite("it changes the file behind its back")
@@ -102,7 +102,7 @@ async def test_a_changed_chunk_is_noticed_and_stops_the_run(stage: Stage) -> Non
         await app.send(handle.id, "go", 1)
         assert (await status_of(app.handle(handle.id), "blocked", "failed")).status == "blocked"
         with pytest.raises(mp.RunBlocked, match="digest"):
-            await app.handle(handle.id, flow).result(timeout="5s")
+            await app.handle(handle.id, flow).result(timeout="30s")
 
 
 async def test_a_signal_and_a_persons_value_that_look_like_references_are_values(stage: Stage) -> None:
@@ -122,7 +122,7 @@ async def test_a_signal_and_a_persons_value_that_look_like_references_are_values
         await app.send(handle.id, "schema", looks)
         await parked(handle, "unknown")
         await app.resolve(handle.id, "listening/lost#1", mp.happened(looks), by="ann", why="looked")
-        assert await handle.result(timeout="10s") == [looks, looks]
+        assert await handle.result(timeout="30s") == [looks, looks]
 
 
 async def test_a_large_signal_stands_by_reference(stage: Stage) -> None:
@@ -131,7 +131,7 @@ async def test_a_large_signal_stands_by_reference(stage: Stage) -> None:
         await parked(handle, "signal")
         await app.send(handle.id, "other", "z" * LARGE)
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == [LARGE, LARGE + 1]
+        assert await handle.result(timeout="30s") == [LARGE, LARGE + 1]
     assert stage.rows("SELECT max(length(body)) FROM mp_journal")[0][0] < 4_096
 
 
@@ -145,7 +145,7 @@ async def test_a_transactional_result_that_looks_like_a_reference_is_a_value(sta
         return [len((await note(size))["$ref"]) for size in (3, LARGE)]
 
     async with stage.app(noting) as app:
-        assert await (await app.start(noting)).result(timeout="10s") == [3, LARGE]
+        assert await (await app.start(noting)).result(timeout="30s") == [3, LARGE]
 
 
 async def test_a_large_outcome_of_one_identity_is_taken_over_by_another_run(stage: Stage) -> None:
@@ -162,5 +162,5 @@ async def test_a_large_outcome_of_one_identity_is_taken_over_by_another_run(stag
 
     async with stage.app(invoicing) as app:
         for _ in range(2):
-            assert await (await app.start(invoicing)).result(timeout="10s") == LARGE
+            assert await (await app.start(invoicing)).result(timeout="30s") == LARGE
     assert sent == ["a"]

@@ -165,7 +165,7 @@ async def test_the_visits_of_a_real_run_are_read_from_its_journal(stage: Stage) 
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, 1, budget={"usd": 5})
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         visits = await placement.visits_of(app._need_engine().store, handle.id)
 
     told: list[tuple[str, Iterable[Any]]] = [(visit.segment, visit.acts) for visit in visits]

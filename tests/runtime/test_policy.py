@@ -32,7 +32,7 @@ async def test_what_a_rule_allows_is_sent_and_the_rule_stands_in_its_start(
     flow = one_call(mailing(outside))
     async with stage.app(flow, policy=policy.says('small; allow; tool = "mail"; when = "size(args.to) < 5"')) as app:
         handle = await app.start(flow, "ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         (started,) = await fields(app, handle.id, "effect_started")
         assert started["rule"] == "small"
         assert started["policy"].startswith("1+")
@@ -61,7 +61,7 @@ async def test_what_a_rule_denies_is_never_sent_and_the_segment_sees_why_each_ti
         assert failed["policy"].startswith("1+")
         policy.says(ALLOW)
         await app.send(handle.id, "go", "on")
-        assert await handle.result(timeout="10s") == "on"
+        assert await handle.result(timeout="30s") == "on"
     assert seen == [("flow/mail#1", "denied by policy rule 'never': no mail today")] * 2
     assert outside.sent == []
 
@@ -100,7 +100,7 @@ async def test_a_rule_sees_whom_the_run_acts_for_and_until_when(stage: Stage, ou
         f"&& authority.expires_at == {int(until.timestamp() * 1_000)}"
     )
     async with stage.app(flow, policy=policy.says(f'whose; allow; when = "{sees}"')) as app:
-        assert await (await app.start(flow, "ann", authority=acting)).result(timeout="10s") == "sent ann"
+        assert await (await app.start(flow, "ann", authority=acting)).result(timeout="30s") == "sent ann"
 
 
 @pytest.mark.parametrize("text", ["version = ", 'version = "1"\n[[rule]]\nname = "x"\nverdict = "alow"\n', None])
@@ -116,7 +116,7 @@ async def test_a_policy_that_cannot_be_read_lets_nothing_start_and_a_mended_one_
         assert f"milepost policy check {policy.path}" in (await parked(handle, "authority")).ask
         assert outside.sent == []
         policy.says(ALLOW)
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_what_waits_for_the_policy_is_looked_at_again_by_the_next_worker(
@@ -129,7 +129,7 @@ async def test_what_waits_for_the_policy_is_looked_at_again_by_the_next_worker(
         await parked(handle, "authority")
     policy.says(ALLOW)
     async with stage.app(flow, policy=str(policy.path)) as app:
-        assert await app.handle(handle.id, flow).result(timeout="10s") == "sent ann"
+        assert await app.handle(handle.id, flow).result(timeout="30s") == "sent ann"
 
 
 async def test_a_run_tells_that_its_policy_became_another_one_while_it_waited(
@@ -142,7 +142,7 @@ async def test_a_run_tells_that_its_policy_became_another_one_while_it_waited(
         await parked(handle, "authority")
     policy.says(ALLOW)
     async with stage.app(flow, policy=str(policy.path)) as app:
-        await app.handle(handle.id, flow).result(timeout="10s")
+        await app.handle(handle.id, flow).result(timeout="30s")
         (changed,) = [line for line in await app.inspect.journal(handle.id) if line.name == "code_changed"]
 
     (said,) = changed.fields["changes"]
@@ -168,14 +168,14 @@ async def test_a_missing_scope_is_asked_for_before_the_policy_is(stage: Stage, o
         handle = await app.start(flow, "ann")
         assert "milepost grant" in (await parked(handle, "authority")).ask
         await app.grant(handle.id, by="ann", scopes=["mail:send"])
-        assert "denied" in await handle.result(timeout="10s")
+        assert "denied" in await handle.result(timeout="30s")
 
 
 async def test_without_a_policy_everything_is_as_the_tools_declare_it(stage: Stage, outside: Outside) -> None:
     flow = one_call(mailing(outside))
     async with stage.app(flow) as app:
         handle = await app.start(flow, "ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         (started,) = await fields(app, handle.id, "effect_started")
         assert "rule" not in started
         assert "policy" not in started
@@ -201,7 +201,7 @@ async def test_a_rule_that_asks_needs_an_approval_of_exactly_this_effect(
         assert (asked["rule"], asked["policy"][:2]) == ("large", "1+")
         assert outside.sent == []
         await app.approve(row.id, by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         (started,) = await fields(app, handle.id, "effect_started")
         assert (started["rule"], started["approval"]) == ("large", row.id)
 
@@ -214,7 +214,7 @@ async def test_an_approval_a_rule_asked_for_holds_for_the_effect_s_further_attem
         handle = await app.start(flow, "flaky")
         await parked(handle, "approval")
         await app.approve((await app.inspect.approvals("asked"))[0].id, by="ann")
-        assert await handle.result(timeout="10s") == "sent flaky"
+        assert await handle.result(timeout="30s") == "sent flaky"
         assert outside.sent == ["flaky", "flaky"]
         assert len(await app.inspect.approvals()) == 1
 
@@ -225,7 +225,7 @@ async def test_a_person_may_deny_what_a_rule_asks(stage: Stage, outside: Outside
         handle = await app.start(flow, "ann")
         await parked(handle, "approval")
         await app.deny((await app.inspect.approvals("asked"))[0].id, by="bob", why="not now")
-        assert await handle.result(timeout="10s") == "denied: denied by bob: not now"
+        assert await handle.result(timeout="30s") == "denied: denied by bob: not now"
 
 
 async def test_a_policy_that_asks_no_more_lets_what_waits_for_an_approval_go_on(
@@ -236,7 +236,7 @@ async def test_a_policy_that_asks_no_more_lets_what_waits_for_an_approval_go_on(
         handle = await app.start(flow, "ann")
         await parked(handle, "approval")
         policy.says(ALLOW)
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_a_policy_that_denies_now_ends_what_waits_for_an_approval_and_answers_it(
@@ -248,7 +248,7 @@ async def test_a_policy_that_denies_now_ends_what_waits_for_an_approval_and_answ
         handle = await app.start(flow, "ann")
         await parked(handle, "approval")
         policy.says(NEVER)
-        assert "denied by policy rule 'never'" in await handle.result(timeout="10s")
+        assert "denied by policy rule 'never'" in await handle.result(timeout="30s")
         (row,) = await app.inspect.approvals()
         assert row.verdict == "denied"
         (answered,) = await fields(app, handle.id, "approval_answered")
@@ -285,7 +285,7 @@ async def test_a_denial_answers_the_question_about_its_own_call_alone(
         (row,) = await app.inspect.approvals("asked")
         assert row.id not in {one["id"] for one in asked}, "under another policy it is another question"
         await app.approve(row.id, by="ann")
-        assert await handle.result(timeout="10s") == ["not to ann", "sent bob"]
+        assert await handle.result(timeout="30s") == ["not to ann", "sent bob"]
 
 
 async def test_an_approval_given_under_a_policy_that_denies_by_now_is_not_used(
@@ -301,7 +301,7 @@ async def test_an_approval_given_under_a_policy_that_denies_by_now_is_not_used(
     async with stage.app(flow, policy=str(policy.path)) as app:
         with suppress(mp.UnknownApproval):  # where the rule was quicker, and answered it
             await app.approve(approval, by="ann")
-        assert "denied by policy rule" in await app.handle(handle.id, flow).result(timeout="10s")
+        assert "denied by policy rule" in await app.handle(handle.id, flow).result(timeout="30s")
     assert outside.sent == []
 
 
@@ -318,7 +318,7 @@ async def test_a_policy_tightened_between_two_attempts_stops_the_second(
         await has_entry(app, handle.id, "effect_failed")
         policy.says(ALLOW, NEVER)
         stage.clock.advance("2h")
-        assert "denied by policy rule 'never'" in await handle.result(timeout="10s")
+        assert "denied by policy rule 'never'" in await handle.result(timeout="30s")
         first, last = await fields(app, handle.id, "effect_failed")
         assert (first["final"], last["final"], last["attempt"], last["by"]) == (False, True, 1, "policy never")
     assert outside.sent == ["flaky"]
@@ -332,7 +332,7 @@ async def test_what_a_rule_denied_sets_its_business_identity_free(stage: Stage, 
         await has_entry(app, first.id, "effect_failed")
         policy.says(NEVER)
         stage.clock.advance("2h")
-        assert "denied" in await first.result(timeout="10s")
+        assert "denied" in await first.result(timeout="30s")
         policy.says(ALLOW)
         second = await app.start(flow, "flaky")
         await has_entry(app, second.id, "effect_failed")
@@ -359,7 +359,7 @@ async def test_what_tries_of_a_read_may_have_cost_is_booked_when_a_rule_ends_it(
         await has_entry(app, handle.id, "effect_failed")
         policy.says('no-model; deny; class = "read"')
         stage.clock.advance("2h")
-        assert await handle.result(timeout="10s") == "denied"
+        assert await handle.result(timeout="30s") == "denied"
         assert (await app.inspect.detail(handle.id)).spent == {"usd": "3"}
     assert tried == ["x"]
 
@@ -377,5 +377,5 @@ async def test_a_transactional_tool_that_a_rule_denies_writes_nothing(stage: Sta
         return "denied"
 
     async with stage.app(flow, policy=policy.says('never; deny; class = "transactional"')) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == "denied"
+        assert await (await app.start(flow)).result(timeout="30s") == "denied"
     assert not stage.has_table("book")

@@ -54,7 +54,7 @@ async def test_a_policy_tightened_under_an_unknown_effect_stops_its_resend_until
         assert len(await names(app, handle.id)) == entries, "a run that waits for its policy does not write"
         assert len(bank.calls) == 1
         policy.says(ALLOW)
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert len({key for key, _ in bank.calls}) == 1
         assert [started.get("rule") for started in await fields(app, handle.id, "effect_started")] == ["all", "all"]
 
@@ -70,7 +70,7 @@ async def test_an_effect_held_back_by_a_policy_may_be_resolved_by_a_person(stage
         await parked(handle, "authority")
         path = (await app.inspect.effects(handle.id))[0].path
         await app.resolve(handle.id, path, mp.happened("by hand"), by="ann", why="seen in the ledger")
-        assert await handle.result(timeout="10s") == "by hand"
+        assert await handle.result(timeout="30s") == "by hand"
     assert len(bank.calls) == 1
 
 
@@ -85,7 +85,7 @@ async def test_an_effect_held_back_past_its_key_is_asked_about_instead(stage: St
         stage.clock.advance("1m")
         await parked(handle, "authority")
         stage.clock.advance("2h")
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
     assert len(bank.calls) == 1
     assert bank.asked
 
@@ -100,7 +100,7 @@ async def test_an_effect_that_was_approved_is_sent_again_under_the_rule_that_ask
         await app.approve((await app.inspect.approvals("asked"))[0].id, by="ann")
         await has_entry(app, handle.id, "effect_unknown")
         stage.clock.advance("1m")
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert len(await app.inspect.approvals()) == 1
 
 
@@ -115,7 +115,7 @@ async def test_a_grant_lets_a_resend_go_that_a_rule_about_authority_held_back(st
         stage.clock.advance("1m")
         await parked(handle, "authority")
         await app.grant(handle.id, by="ann", scopes=["vip"])
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
 
 
 async def test_a_cancelled_run_whose_resend_a_policy_refuses_rests_until_it_is_loosened(
@@ -133,7 +133,7 @@ async def test_a_cancelled_run_whose_resend_a_policy_refuses_rests_until_it_is_l
         assert "is not sent again" in (await parked(handle, "authority")).ask
         policy.says(ALLOW)
         with pytest.raises(mp.RunCancelled):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
     assert len(bank.calls) == 2
 
 
@@ -145,11 +145,11 @@ async def test_what_was_proven_absent_is_denied_where_a_rule_denies_it_by_now(st
         handle = await app.start(flow, "o-1")
         await has_entry(app, handle.id, "effect_unknown")
         policy.says(TIGHTER[0])
-        for _ in range(4):
+        for asked in (1, 2):
+            await has_entry(app, handle.id, "finding_recorded", asked)
             stage.clock.advance("20s")
-            await asyncio.sleep(0.05)
         with pytest.raises(mp.RunFailed, match="denied by policy rule 'never'"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
     assert len(bank.calls) == 1
 
 
@@ -181,7 +181,7 @@ def looking(**options: Any) -> tuple[mp.Workflow[None, str], list[str]]:
 async def finished(app: mp.App, handle: mp.Handle[str]) -> str:
     await parked(handle, "signal")
     await app.send(handle.id, "go", "on")
-    return await handle.result(timeout="10s")
+    return await handle.result(timeout="30s")
 
 
 async def test_a_free_read_that_a_rule_allows_is_recorded_with_its_rule(stage: Stage, policy: File) -> None:
@@ -248,7 +248,7 @@ async def test_a_condition_sees_the_money_that_is_left_and_what_a_call_costs(
     flow = one_call(mailing(outside, cost={"usd": Decimal("2.50")}))
     rule = 'thrift; allow; when = "budget.left.usd - budget.cost.usd >= 5.0"'
     async with stage.app(flow, policy=policy.says(rule)) as app:
-        assert await (await app.start(flow, "ann", budget={"usd": 8})).result(timeout="10s") == "sent ann"
+        assert await (await app.start(flow, "ann", budget={"usd": 8})).result(timeout="30s") == "sent ann"
         await parked(await app.start(flow, "bob", budget={"usd": 7}), "authority")
     assert outside.sent == ["ann"]
 
@@ -259,7 +259,7 @@ async def test_what_a_call_reserved_is_still_left_for_its_next_attempt(
     flow = one_call(mailing(outside, cost={"usd": 5}, retry=mp.Retry(3, first="1ms")))
     rule = 'thrift; allow; when = "budget.left.usd - budget.cost.usd >= 3.0"'
     async with stage.app(flow, policy=policy.says(rule)) as app:
-        assert await (await app.start(flow, "flaky", budget={"usd": 8})).result(timeout="10s") == "sent flaky"
+        assert await (await app.start(flow, "flaky", budget={"usd": 8})).result(timeout="30s") == "sent flaky"
 
 
 async def test_a_condition_sees_who_the_run_acts_for_and_what_it_was_granted(
@@ -273,7 +273,7 @@ async def test_a_condition_sees_who_the_run_acts_for_and_what_it_was_granted(
         await parked(other, "authority")
         await parked(handle, "authority")
         await app.grant(handle.id, by="ann", scopes=["late"])
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
     assert outside.sent == ["ann"]
 
 
@@ -311,7 +311,7 @@ async def test_a_call_that_a_page_may_have_chosen_is_denied_also_a_segment_or_a_
 
     rule = """tainted; deny; tool = "mail"; when = '"browse" in provenance.after'"""
     async with stage.app(flow, child, policy=policy.says(ALLOW, rule)) as app:
-        assert await (await app.start(flow, "mallory")).result(timeout="10s") == "denied in the child"
+        assert await (await app.start(flow, "mallory")).result(timeout="30s") == "denied in the child"
     assert outside.sent == ["before"]
 
 

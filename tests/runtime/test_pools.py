@@ -25,7 +25,7 @@ async def test_a_shared_budget_that_is_spent_parks_and_a_higher_ceiling_lets_the
     async with stage.app(flow) as app:
         await limit(app, "tenant:acme", usd=2)
         first = await app.start(flow, ["a", "b"], authority=BOT, budget=RICH)
-        await first.result(timeout="10s")
+        await first.result(timeout="30s")
         second = await app.start(flow, ["c"], authority=BOT, budget=RICH)
         waiting = await parked(second, "budget")
         assert waiting.ask == "milepost budget set tenant:acme usd=3 --why …"
@@ -33,9 +33,9 @@ async def test_a_shared_budget_that_is_spent_parks_and_a_higher_ceiling_lets_the
         assert [(f.path, f.outcome) for f in await app.inspect.open_effects()] == [("flow/buy#1", "not_started")]
         assert await stands(app) == {"tenant:acme ever": ("2", "0")}
         assert await limit(app, "tenant:acme", usd=3) == 1
-        assert await second.result(timeout="10s") == ["c sold"]
+        assert await second.result(timeout="30s") == ["c sold"]
         other = await app.start(flow, ["d"], authority=mp.Authority("bot", tenant="other"), budget=RICH)
-        assert await other.result(timeout="10s") == ["d sold"]
+        assert await other.result(timeout="30s") == ["d sold"]
 
 
 async def test_a_pool_does_not_pay_for_a_run_that_was_granted_nothing(stage: Stage, shop: Shop) -> None:
@@ -80,7 +80,7 @@ async def test_what_was_spent_is_known_to_the_next_process_and_a_ceiling_that_wa
     flow = buying(shop.tool())
     async with stage.app(flow) as app:
         await limit(app, usd=10)
-        await (await app.start(flow, ["a", "b", "c"], budget=RICH)).result(timeout="10s")
+        await (await app.start(flow, ["a", "b", "c"], budget=RICH)).result(timeout="30s")
     async with stage.app(flow) as app:
         await limit(app, usd=2)
     async with stage.app(flow) as app:
@@ -111,7 +111,7 @@ async def test_three_days_down_cost_nothing_and_begin_a_new_day(stage: Stage, sh
         assert await stands(app) == {"total ever": ("1", "0"), "total day": ("0", "0")}
     async with stage.app(flow, still=True) as app:
         assert (await app.inspect.detail(handle.id)).spent == before.spent == {"usd": "1"}
-        assert await app.handle(handle.id, flow).result(timeout="10s") == "b sold"
+        assert await app.handle(handle.id, flow).result(timeout="30s") == "b sold"
         assert await stands(app) == {"total ever": ("2", "0"), "total day": ("1", "0")}
 
 
@@ -124,7 +124,7 @@ async def test_a_day_s_ceiling_lets_the_run_go_on_when_the_day_ends(stage: Stage
         assert waiting.ask == "milepost budget set total usd=2 --per day --why …"
         stage.clock.advance("24h")
         app._need_engine().woken.set()
-        assert await handle.result(timeout="10s") == ["a sold", "b sold"]
+        assert await handle.result(timeout="30s") == ["a sold", "b sold"]
 
 
 async def test_a_retry_reserves_once_and_a_refusal_for_good_releases(stage: Stage, shop: Shop) -> None:
@@ -141,7 +141,7 @@ async def test_a_retry_reserves_once_and_a_refusal_for_good_releases(stage: Stag
 
     async with stage.app(flow) as app:
         await limit(app, usd=2)
-        assert await (await app.start(flow, budget={"usd": 2})).result(timeout="10s") == "a sold"
+        assert await (await app.start(flow, budget={"usd": 2})).result(timeout="30s") == "a sold"
         assert shop.sold == ["late", "late", "refused", "a"]
         assert await stands(app) == {"total ever": ("2", "0")}
 
@@ -164,7 +164,7 @@ async def test_an_effect_that_is_sent_again_is_paid_for_once(stage: Stage) -> No
     async with stage.app(flow) as app:
         await limit(app, usd=5)
         handle = await app.start(flow, budget=RICH)
-        assert await handle.result(timeout="10s") == "paid"
+        assert await handle.result(timeout="30s") == "paid"
         assert [one.get("reserve", {}) for one in await fields(app, handle.id, "effect_started")] == [{"usd": "1"}, {}]
         assert (attempts, await stands(app)) == ([1, 2], {"total ever": ("1", "0")})
 
@@ -246,7 +246,7 @@ async def test_a_transactional_tool_is_paid_for_in_the_transaction_in_which_it_a
 
     async with stage.app(flow) as app:
         await limit(app, usd=2)
-        assert await (await app.start(flow, ["a", "broken", "b"], budget=RICH)).result(timeout="10s") == 2
+        assert await (await app.start(flow, ["a", "broken", "b"], budget=RICH)).result(timeout="30s") == 2
         assert await stands(app) == {"total ever": ("2", "0")}
         await parked(await app.start(flow, ["c"], budget=RICH), "budget")
         assert stage.rows("SELECT text FROM notes") == [("a",), ("b",)]
@@ -265,7 +265,7 @@ async def test_arms_of_one_run_that_share_a_budget_go_on_as_it_is_set_free(stage
 
     async with stage.app(flow) as app:
         await limit(app, usd=2)
-        assert len(await (await app.start(flow, budget=RICH)).result(timeout="10s")) == 5
+        assert len(await (await app.start(flow, budget=RICH)).result(timeout="30s")) == 5
         assert await stands(app) == {"total ever": ("1.25", "0")}
 
 
@@ -282,7 +282,7 @@ async def test_what_costs_more_than_was_reserved_raises_an_alarm_and_is_booked(
         await limit(app, usd=10, tokens=10)
         with caplog.at_level(logging.WARNING, "milepost"):
             handle = await app.start(flow, ["a", "b"], budget=RICH)
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert (await names(app, handle.id)).count("overspent") == 2
         assert f"run {handle.id}: flow/buy#1 spent 0.50 usd, 3 tokens more than was reserved" in caplog.messages
         assert (await app.inspect.detail(handle.id)).overspent == {"usd": "1.00", "tokens": "6"}
@@ -311,7 +311,7 @@ async def test_what_failed_and_cost_more_than_was_reserved_raises_the_alarm_too(
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget=RICH)
-        assert await handle.result(timeout="10s") == "failed"
+        assert await handle.result(timeout="30s") == "failed"
         assert (await app.inspect.detail(handle.id)).overspent == {"usd": "2"}
 
 
@@ -320,6 +320,6 @@ async def test_what_stays_within_its_reservation_raises_no_alarm(stage: Stage, s
     flow = buying(shop.tool())
     async with stage.app(flow) as app:
         handle = await app.start(flow, ["a"], budget=RICH)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         assert "overspent" not in await names(app, handle.id)
         assert await app._need_engine().store.overspent() == {}

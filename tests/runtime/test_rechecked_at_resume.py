@@ -57,7 +57,7 @@ async def test_a_scope_that_the_tool_needs_by_now_is_not_taken_for_granted(stage
         assert waits.ask == f"milepost grant {run} mail:outside"
         assert outside.sent == []
         await app.grant(run, by="ann", scopes=["mail:outside"])
-        assert await app.handle(run, flow).result(timeout="10s") == "sent ann"
+        assert await app.handle(run, flow).result(timeout="30s") == "sent ann"
 
 
 async def test_a_budget_is_counted_anew_from_the_record(stage: Stage, outside: Outside) -> None:

@@ -33,7 +33,7 @@ async def test_started_is_durable_before_the_tools_code_runs_and_all_before_it_t
         return [await charge("a"), await charge("b")]
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow)).result(timeout="10s") == ["a", "b"]
+        assert await (await app.start(flow)).result(timeout="30s") == ["a", "b"]
     first, second = seen
     assert first[0] == ["run_created", "claimed", "read_returned", "effect_started"]
     assert first[1] == [("flow/charge#1", "started")]
@@ -94,13 +94,13 @@ async def test_another_version_blocks_visibly_unless_it_says_that_it_is_compatib
     async with stage.app(new) as app:
         await app.send(handle.id, "go", 1)
         with pytest.raises(mp.RunBlocked, match="compatible_with") as blocked:
-            await app.handle(handle.id, new).result(timeout="10s")
+            await app.handle(handle.id, new).result(timeout="30s")
         assert blocked.value.reason == "incompatible"
     friendly = versioned("3", ("1", "2"))
     async with stage.app(friendly) as app:
         await app.resume(handle.id, by="ann", why="deployed a compatible version")
         await status_of(app.handle(handle.id), "done")
-        assert await app.handle(handle.id, friendly).result(timeout="5s") == "receipt a"
+        assert await app.handle(handle.id, friendly).result(timeout="30s") == "receipt a"
 
 
 async def test_a_run_whose_workflow_is_not_deployed_waits_for_a_worker_that_has_it(stage: Stage) -> None:
@@ -114,7 +114,7 @@ async def test_a_run_whose_workflow_is_not_deployed_waits_for_a_worker_that_has_
     async with app.client():
         handle = await app.start(flow)
     async with stage.app(another) as app:
-        await (await app.start(another)).result(timeout="10s")
+        await (await app.start(another)).result(timeout="30s")
         assert (await app.handle(handle.id).status()).status == "ready"
     async with stage.app(flow) as app:
         await parked(app.handle(handle.id), "signal")
@@ -145,7 +145,7 @@ async def test_a_state_that_no_longer_fits_its_segment_blocks(stage: Stage) -> N
         await app.send(handle.id, "go", 1)
         await status_of(app.handle(handle.id), "blocked")
         with pytest.raises(mp.RunBlocked, match="no longer fits"):
-            await app.handle(handle.id).result(timeout="5s")
+            await app.handle(handle.id).result(timeout="30s")
 
 
 async def flip(stage: Stage, run_id: str, kind: bytes) -> None:
@@ -174,7 +174,7 @@ async def test_a_damaged_record_is_never_acted_upon_and_leaves_others_alone(stag
     async with stage.app(flow) as app:
         for handle in (damaged, sound):
             await app.send(handle.id, "go", 1)
-        assert await app.handle(sound.id, flow).result(timeout="10s") == "receipt a"
+        assert await app.handle(sound.id, flow).result(timeout="30s") == "receipt a"
         with pytest.raises(mp.Damaged):
             await app.inspect.journal(damaged.id)
         assert (await app.inspect.verify(damaged.id)).damage is not None
@@ -205,7 +205,7 @@ async def test_a_version_is_recorded_of_everything_the_run_was_made_with(stage: 
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, 1)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         manifest = (await app.inspect.detail(handle.id)).manifest
         assert (manifest["workflow"], manifest["version"]) == ("flow", "7")
         assert manifest["tools"]["charge"][0] == "1"

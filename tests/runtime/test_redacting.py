@@ -66,7 +66,7 @@ KINDS["with its cause"] = _caused
 
 async def _end(handle: mp.Handle[str]) -> BaseException:
     try:
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
     except mp.MilepostError as error:
         return error
     raise AssertionError("it has a result")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, names, parked, status_of
+from tests.runtime.stage import Patience, Stage, has_entry, names, parked, status_of
 
 
 class World:
@@ -56,16 +56,16 @@ async def test_recorded_steps_answer_from_the_record_and_are_not_called_again(st
     async with stage.app(flow) as app:
         handle = await app.start(flow)
         await parked(handle, "signal")
-    for _ in range(3):
+    for times in (1, 2, 3):
         async with stage.app(flow) as app:
             await parked(app.handle(handle.id, flow), "signal")
             await app.send(handle.id, "other", 1)
-            await asyncio.sleep(0)
+            await has_entry(app, handle.id, "signal_sent", times)
     async with stage.app(flow) as app:
         await app.send(handle.id, "go", 1)
-        assert await app.handle(handle.id, flow).result(timeout="10s") == ["seen a", "receipt a", "receipt b"]
+        assert await app.handle(handle.id, flow).result(timeout="30s") == ["seen a", "receipt a", "receipt b"]
         assert world.sent == ["look a", "charge a", "charge b"]
-        assert world.entered >= 2
+        assert world.entered >= 4
 
 
 async def test_recorded_failures_are_raised_identically_on_reentry(stage: Stage, world: World) -> None:
@@ -88,7 +88,7 @@ async def test_recorded_failures_are_raised_identically_on_reentry(stage: Stage,
         handle = await app.start(flow)
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         assert seen == [(mp.StepFailed, "flow/charge#1", "no such card")] * 2
         assert world.sent == ["a"]
 
@@ -116,7 +116,7 @@ async def diverge(stage: Stage, before: Body, after: Body, *tools: mp.Tool[..., 
         handle = app.handle(handle.id, new)
         await app.send(handle.id, "go", 1)
         with pytest.raises(mp.RunBlocked) as blocked:
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert blocked.value.reason == "diverged"
         view = await handle.status()
         assert view.status == "blocked"
@@ -261,7 +261,7 @@ async def test_a_new_effect_waits_until_its_sibling_has_claimed_what_is_recorded
             await asyncio.sleep(0.01)
         assert world.sent == ["look a", "charge a"]
         gate.set()
-        assert await handle.result(timeout="10s") == "receipt a refunded b"
+        assert await handle.result(timeout="30s") == "receipt a refunded b"
         assert world.sent == ["look a", "charge a", "refund b"]
 
 
@@ -282,7 +282,7 @@ async def test_a_diverged_run_goes_on_when_the_old_code_is_back(stage: Stage, wo
         run_id = await app.inspect.id("")
         await app.resume(run_id, by="bo", why="old code deployed")
         await status_of(app.handle(run_id, old), "done")
-        assert await app.handle(run_id, old).result(timeout="10s") == "receipt a"
+        assert await app.handle(run_id, old).result(timeout="30s") == "receipt a"
     assert world.sent == ["charge a"]
 
 
@@ -299,7 +299,7 @@ async def test_now_random_and_uuid_are_the_same_again_on_reentry(stage: Stage) -
         await parked(handle, "signal")
     async with stage.app(flow) as app:
         await app.send(handle.id, "go", 1)
-        await app.handle(handle.id, flow).result(timeout="10s")
+        await app.handle(handle.id, flow).result(timeout="30s")
     assert len(seen) == 2
     assert seen[0] == seen[1]
     assert seen[0][0].tzinfo is not None
@@ -309,18 +309,20 @@ async def test_now_random_and_uuid_are_the_same_again_on_reentry(stage: Stage) -
 async def test_a_cancelled_read_is_recorded_and_waits_to_be_cancelled_again(stage: Stage, world: World) -> None:
     """What the segment decided because it ran out of patience must come out the same when it is entered again."""
     branches = []
+    patience = Patience()
 
     @mp.tool(effect="read")
     async def slow() -> str:
         world.sent.append("slow")
         if len(world.sent) == 1:
-            await asyncio.sleep(30)
+            patience.ends()
+            await asyncio.Event().wait()
         return "an answer"
 
     @mp.workflow(version="1", tools=[slow])
     async def flow(run: mp.Run) -> None:
         try:
-            async with asyncio.timeout(0.1):
+            async with asyncio.timeout(0.1) if world.sent else patience.limit():
                 branches.append(await slow())
         except TimeoutError:
             branches.append("gave up")
@@ -331,7 +333,7 @@ async def test_a_cancelled_read_is_recorded_and_waits_to_be_cancelled_again(stag
         await parked(handle, "signal")
         assert "read_cancelled" in await names(app, handle.id)
         await app.send(handle.id, "go", 1)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         assert branches == ["gave up", "gave up"]
         assert world.sent == ["slow"]
 
@@ -358,7 +360,7 @@ async def test_a_model_answer_is_recorded_before_what_it_chose_is_planned(stage:
         seen = await names(app, handle.id)
         assert seen.index("read_returned") < seen.index("effect_started")
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == "receipt a"
+        assert await handle.result(timeout="30s") == "receipt a"
         assert world.sent == ["charge a"]
 
 

@@ -45,5 +45,5 @@ async def test_a_large_outcome_that_was_taken_over_is_there_after_a_restart(stag
     async with stage.app(invoicing) as app:
         for handle in (first, second):
             await app.send(handle.id, "go", 1)
-            assert await app.handle(handle.id, invoicing).result(timeout="10s") == LARGE
+            assert await app.handle(handle.id, invoicing).result(timeout="30s") == LARGE
             assert (await names(app, handle.id)).count("effect_confirmed") == 1

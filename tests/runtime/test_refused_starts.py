@@ -39,7 +39,7 @@ async def planned_over_two_refusals(stage: Stage, flow: mp.Workflow[None, str]) 
         await refused_by(handle, "tool:held")
         await thaw(app, "tool:held")
 
-        assert await handle.result(timeout="10s") == "held"
+        assert await handle.result(timeout="30s") == "held"
         return (await names(app, handle.id)).count("effect_planned")
 
 
@@ -88,7 +88,7 @@ async def test_a_call_that_waited_for_a_scope_is_asked_about_when_it_has_it(stag
 
         assert waiting.ask is not None
         await app.approve(waiting.ask.split()[2].rstrip(","), by="ann")
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
 
 
 async def test_what_is_missing_of_several_units_is_asked_for_unit_by_unit(stage: Stage) -> None:
@@ -132,7 +132,7 @@ async def test_a_call_knows_until_when_it_may_take_and_is_counted_while_it_does(
 
         await until(in_flight)
         go_on.set()
-        assert await handle.result(timeout="10s") == "donedone"
+        assert await handle.result(timeout="30s") == "donedone"
         assert writer.tools_in_flight == 0
         assert [int(call.deadline.timestamp() * 1_000) for call in told] == [stage.clock.now() + 20_000] * 2
 
@@ -156,7 +156,7 @@ async def test_only_a_denial_is_seen_as_one(stage: Stage, error: Exception, seen
 
     async with stage.app(flow) as app:
         handle = await app.start(flow)
-        assert await handle.result(timeout="10s") == seen
+        assert await handle.result(timeout="30s") == seen
         (failed,) = (line.fields for line in await app.inspect.journal(handle.id) if line.name == "effect_failed")
         assert failed["reason"] == ("not_sent" if isinstance(error, mp.NotSent) else "rejected")
 
@@ -182,7 +182,7 @@ async def test_a_free_read_keeps_the_pause_that_its_provider_asks_for(stage: Sta
         assert (await status_of(handle, "parked")).status == "parked"
         assert calls == [1]
         stage.clock.advance("1m")
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
 
 
 class Loaded:
@@ -284,7 +284,7 @@ async def test_what_was_never_sent_is_sent_though_its_key_would_have_expired_mea
         handle = await app.start(flow)
         await parked(handle, "time")
         stage.clock.advance("2h")
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
         assert attempts == [1, 2]
 
 
@@ -326,7 +326,7 @@ async def test_a_call_that_is_cancelled_while_its_start_is_being_refused_leaves_
         await frozen(app, "tool:act")
         handle = await app.start(flow, budget={"usd": 1})
 
-        assert await handle.result(timeout="10s") == ["gave up", "free"]
+        assert await handle.result(timeout="30s") == ["gave up", "free"]
         assert (await names(app, handle.id)).count("effect_started") == 1  # of the other call
         assert calls == []
 

@@ -39,7 +39,7 @@ async def test_a_cancelled_run_whose_resend_a_hold_refuses_rests_until_the_hold_
 
         waiting = await parked(plain, "switch")
         await app.resolve(clashing.id, "writing/put#1", mp.happened(1), by="ann", why="it is our text")
-        assert await clashing.result(timeout="5s") == 1
+        assert await clashing.result(timeout="30s") == 1
         stage.clock.advance("3s")
         ended = await status_of(plain, "cancelled")
 

@@ -59,7 +59,7 @@ async def test_resolved_as_happened_the_segment_gets_the_value_that_the_person_g
         handle = await app.start(flow, "ann")
         await parked(handle, "unknown")
         await app.resolve(handle.id, "flow/mail#1", mp.happened("seen in the outbox"), by="bo", why="looked")
-        assert await handle.result(timeout="10s") == "seen in the outbox"
+        assert await handle.result(timeout="30s") == "seen in the outbox"
         confirmed = [line.fields for line in await app.inspect.journal(handle.id) if line.name == "effect_confirmed"]
         assert (confirmed[0]["by"], confirmed[0]["why"]) == ("person bo", "looked")
         assert outside.taken == ["ann 1"]
@@ -72,7 +72,7 @@ async def test_resolved_as_did_not_happen_it_is_tried_again(stage: Stage, outsid
         handle = await app.start(flow, "ann")
         await parked(handle, "unknown")
         await app.resolve(handle.id, "flow/mail#1", mp.did_not_happen(), by="bo", why="not in the outbox")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         assert outside.taken == ["ann 1", "ann 2"]
 
 
@@ -84,7 +84,7 @@ async def test_resolved_as_rejected_it_has_failed_for_good(stage: Stage, outside
         await parked(handle, "unknown")
         await app.resolve(handle.id, "flow/mail#1", mp.rejected("they refused it"), by="bo", why="bounced")
         with pytest.raises(mp.RunFailed, match="bounced"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert outside.taken == ["ann 1"]
 
 
@@ -100,7 +100,7 @@ async def test_only_what_is_unknown_can_be_resolved(stage: Stage, outside: Outsi
         with pytest.raises(mp.UnknownRun):
             await app.resolve("nobody", "flow/mail#1", mp.happened("x"), by="bo", why="")
         await app.resolve(handle.id, "flow/mail#1", mp.happened("x"), by="bo", why="")
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         with pytest.raises(mp.UnknownStep):
             await app.resolve(handle.id, "flow/mail#1", mp.happened("y"), by="bo", why="")
 
@@ -114,7 +114,7 @@ async def test_a_value_of_another_type_does_not_settle_the_effect(stage: Stage, 
         await has_entry(app, handle.id, "message_refused")
         await parked(handle, "unknown")
         await app.resolve(handle.id, "flow/mail#1", mp.happened("text"), by="bo", why="typed it right")
-        assert await handle.result(timeout="10s") == "text"
+        assert await handle.result(timeout="30s") == "text"
 
 
 async def test_a_killed_runs_unknown_effect_can_be_resolved(stage: Stage, outside: Outside) -> None:
@@ -136,7 +136,7 @@ def late_mailer(outside: Outside, go_on: threading.Event) -> mp.Workflow[None, s
     @mp.tool(timeout="100ms")
     def mail(to: str) -> str:
         outside.taken.append(to)
-        go_on.wait(20)
+        go_on.wait(60)
         return f"sent {to}"
 
     flow = mp.Workflow("flow", version="1", input=type(None), result=str, tools=[mail])
@@ -165,7 +165,7 @@ async def test_what_a_thread_returns_after_its_timeout_settles_the_unknown_effec
         await parked(handle, "signal")
         assert await outcome(app, handle.id, "first/mail#1") == "confirmed"
         await app.send(handle.id, "go", 1)
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_evidence_of_success_after_a_final_failure_blocks_the_run_and_holds_the_tool(
@@ -192,7 +192,7 @@ async def test_evidence_of_success_after_a_final_failure_blocks_the_run_and_hold
         await app.cancel(other.id, why="not needed")
         await app.send(handle.id, "go", 1)
         with pytest.raises(mp.RunBlocked):
-            await handle.result(timeout="5s")
+            await handle.result(timeout="30s")
         await app.resolve(handle.id, "first/mail#1", mp.happened("sent ann"), by="bo", why="told the customer")
         await status_of(handle, "done")
         assert await app.inspect.switches() == []

@@ -117,7 +117,7 @@ async def test_a_signal_that_was_taken_permits_nothing_a_second_time(stage: Stag
         handle = await app.start(desk, "o")
         await parked(handle, "signal")
         await app.send(handle.id, "word", "go on", id="once")
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         await app.rewind(handle.id, to="closing", **WHY)
         await parked(handle, "signal")
         await app.send(handle.id, "word", "go on", id="once")  # the same message is no second one

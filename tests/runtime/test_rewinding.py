@@ -42,7 +42,7 @@ async def test_what_was_done_since_is_undone_newest_first_and_the_boundary_stand
         assert outside.done == [*did, *undone, *did]
         assert len(set(outside.keys)) == len(outside.keys), "what is done again is another effect"
         await app.send(handle.id, "word", "bye")
-        assert await handle.result(timeout="10s") == "2 bye"
+        assert await handle.result(timeout="30s") == "2 bye"
         told = await names(app, handle.id)
         assert told.count("rewind_asked") == told.count("rewound") == 1
         assert (await app.inspect.verify(handle.id)).damage is None
@@ -112,7 +112,7 @@ async def test_a_run_that_ended_goes_back_and_on(stage: Stage, outside: Outside,
         await rewound(app, handle.id)
         await parked(handle, "signal")
         await app.send(handle.id, "word", "again")
-        assert await handle.result(timeout="10s") == "2 again"
+        assert await handle.result(timeout="30s") == "2 again"
         assert outside.done[2:] == ["ship receipt o-1", "unship receipt o-1", "ship receipt o-1"]
 
 
@@ -136,7 +136,7 @@ async def test_it_is_refused_before_anything_is_done_and_each_effect_in_the_way_
         await parked(handle, "approval")
         [asked] = await app.inspect.approvals("asked")
         await app.approve(asked.id, by="bob")
-        assert await handle.result(timeout="10s") == "2 mail"
+        assert await handle.result(timeout="30s") == "2 mail"
         before = await names(app, handle.id)
         with pytest.raises(NotReversible) as refused:
             await app.rewind(handle.id, to="charging", **WHY)
@@ -154,7 +154,7 @@ async def test_a_worker_refuses_by_an_entry_what_was_asked_for_without_its_code(
         await parked(handle, "approval")
         [asked] = await app.inspect.approvals("asked")
         await app.approve(asked.id, by="bob")
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         await app._operator().rewind(handle.id, to="charging", **WHY)
         assert "closing/mail#1 (irreversible) cannot be undone" in await refusal(app, handle.id)
         assert "rewind_asked" not in await names(app, handle.id)
@@ -362,7 +362,7 @@ async def test_a_child_that_runs_stands_in_the_way_and_one_that_ended_is_told_of
         with pytest.raises(NotReversible, match=f"child {born} was started since then and runs"):
             await app.rewind(handle.id, to="first", **WHY)
         await app.send(born, "go", "went")
-        assert await handle.result(timeout="10s") == "went"
+        assert await handle.result(timeout="30s") == "went"
         assert (await app.find_way(handle.id, "first")).left == [f"child {born} is done: what it did stays done"]
         with pytest.raises(NotReversible, match=f"its parent {handle.id} was told how it ended"):
             await app.rewind(born, to="0", **WHY)

@@ -30,7 +30,7 @@ def day_of(tick: datetime) -> str:
 
 
 def nightly(stage: Stage, **options: object) -> mp.App:
-    app = stage.app(report, still=True, lease="1000d")  # which no leap of the clock ends
+    app = stage.app(report, still=True)
     app.schedule(report, "0 2 * * *", day_of, key="nightly", **options)  # type: ignore[call-overload]
     return app
 
@@ -133,7 +133,7 @@ async def test_an_input_that_cannot_be_made_is_logged_and_tried_again_later(
         return "made"
 
     set_clock(stage, "2040-01-05T12:00Z")
-    app = stage.app(report, still=True, lease="1000d")  # which no leap of the clock ends
+    app = stage.app(report, still=True)
     app.schedule(report, "0 2 * * *", made)
     async with app:
         set_clock(stage, "2040-01-06T02:00Z")

@@ -142,14 +142,14 @@ async def test_a_client_never_drives(stage: Stage) -> None:
         assert (await handle.status()).status == "ready"
         assert await client.inspect.workers() == []
     async with stage.app(napper) as driving:
-        assert await driving.handle(handle.id, napper).result(timeout="10s") == 2
+        assert await driving.handle(handle.id, napper).result(timeout="30s") == 2
 
 
 async def test_a_client_sees_the_result_that_another_process_made(stage: Stage) -> None:
     app, other = stage.app(napper), stage.app(napper)
     async with app, other.client():
         handle = await other.start(napper, 3)
-        assert await handle.result(timeout="10s") == 6
+        assert await handle.result(timeout="30s") == 6
 
 
 async def test_a_handle_s_patience_ends_and_the_run_goes_on(stage: Stage) -> None:
@@ -158,7 +158,7 @@ async def test_a_handle_s_patience_ends_and_the_run_goes_on(stage: Stage) -> Non
         with pytest.raises(mp.TookTooLong):
             await handle.result(timeout="50ms")
         await app.send(handle.id, "number", 1)
-        assert await handle.result(timeout="10s") == 1
+        assert await handle.result(timeout="30s") == 1
 
 
 async def test_a_handle_shows_status_state_and_what_is_waited_for(stage: Stage) -> None:
@@ -180,7 +180,7 @@ async def test_a_handle_shows_status_state_and_what_is_waited_for(stage: Stage) 
         assert (view.id, view.state, view.status, view.waiting) == (handle.id, [1, 2], "parked", waiting)
         assert (await app.inspect.detail(handle.id)).stage == "second"
         await app.send(handle.id, "more", 3)
-        assert await app.handle(handle.id).result(timeout="10s") == 6
+        assert await app.handle(handle.id).result(timeout="30s") == 6
 
 
 async def test_a_handle_of_no_run_says_so(stage: Stage) -> None:

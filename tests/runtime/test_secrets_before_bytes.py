@@ -19,5 +19,5 @@ async def test_the_fingerprint_is_durable_when_an_async_tool_gets_its_secret(sta
         return await charge()
 
     async with stage.app(charging, secrets=lambda name: name) as app:
-        assert await (await app.start(charging)).result(timeout="10s") == "charged"
+        assert await (await app.start(charging)).result(timeout="30s") == "charged"
     assert seen == [1]

@@ -30,7 +30,7 @@ async def test_a_run_goes_from_segment_to_segment_and_ends_with_a_result(stage: 
     async with stage.app(flow) as app:
         handle = await app.start(flow, 1)
 
-        assert await handle.result(timeout="10s") == "n is 2"
+        assert await handle.result(timeout="30s") == "n is 2"
         seen = await names(app, handle.id)
         assert [name for name in seen if name in {"checkpointed", "run_done"}] == ["checkpointed", "run_done"]
         assert (await handle.status()).status == "done"
@@ -42,7 +42,7 @@ async def test_a_segment_can_fail_the_run_with_a_reason(stage: Stage) -> None:
         handle = await app.start(flow, 1_000)
 
         with pytest.raises(mp.RunFailed, match="too many"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert (await handle.status()).status == "failed"
 
 
@@ -55,7 +55,7 @@ async def test_a_segment_that_raises_fails_the_run_with_what_it_raised(stage: St
         handle = await app.start(broken)
 
         with pytest.raises(mp.RunFailed, match="ZeroDivisionError: by nothing"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
 
 async def test_a_segment_that_returns_no_next_fails_and_names_what_to_return(stage: Stage) -> None:
@@ -69,7 +69,7 @@ async def test_a_segment_that_returns_no_next_fails_and_names_what_to_return(sta
         handle = await app.start(flow, 1)
 
         with pytest.raises(mp.RunFailed, match=r"mp\.done"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
 
 async def test_a_segment_cannot_go_to_a_segment_of_another_workflow(stage: Stage) -> None:
@@ -89,7 +89,7 @@ async def test_a_segment_cannot_go_to_a_segment_of_another_workflow(stage: Stage
         handle = await app.start(flow, 1)
 
         with pytest.raises(mp.RunFailed, match="elsewhere"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
 
 async def test_a_workflow_of_one_segment_takes_its_input_and_returns_its_result(stage: Stage) -> None:
@@ -98,7 +98,7 @@ async def test_a_workflow_of_one_segment_takes_its_input_and_returns_its_result(
         return Decimal(n) * 2
 
     async with stage.app(double) as app:
-        assert await (await app.start(double, 21)).result(timeout="10s") == Decimal(42)
+        assert await (await app.start(double, 21)).result(timeout="30s") == Decimal(42)
 
 
 async def test_a_workflow_without_input_is_started_without_one(stage: Stage) -> None:
@@ -107,7 +107,7 @@ async def test_a_workflow_without_input_is_started_without_one(stage: Stage) -> 
         return f"hello from {run.key}"
 
     async with stage.app(hello) as app:
-        assert await (await app.start(hello, key="k-1")).result(timeout="10s") == "hello from k-1"
+        assert await (await app.start(hello, key="k-1")).result(timeout="30s") == "hello from k-1"
 
 
 async def test_a_segment_may_go_back_to_itself_and_each_visit_has_its_own_boundary(stage: Stage) -> None:
@@ -130,7 +130,7 @@ async def test_a_segment_may_go_back_to_itself_and_each_visit_has_its_own_bounda
     async with stage.app(loop) as app:
         handle = await app.start(loop, 3)
 
-        assert await handle.result(timeout="10s") == ["turn@4/look#1"]
+        assert await handle.result(timeout="30s") == ["turn@4/look#1"]
         assert seen == [3, 2, 1, 0]
         assert (await names(app, handle.id)).count("checkpointed") == 3
 
@@ -139,12 +139,12 @@ async def test_the_same_key_and_input_start_one_run(stage: Stage) -> None:
     flow = chain_of_two()
     async with stage.app(flow) as app:
         one = await app.start(flow, 1, key="ticket-1")
-        await one.result(timeout="10s")
+        await one.result(timeout="30s")
         two = await app.start(flow, 1, key="ticket-1")
         other = await app.start(flow, 1, key="ticket-2")
 
         assert two.id == one.id != other.id
-        assert await two.result(timeout="10s") == "n is 2"
+        assert await two.result(timeout="30s") == "n is 2"
 
 
 async def test_the_same_key_with_other_input_is_a_conflict(stage: Stage) -> None:
@@ -195,7 +195,7 @@ async def test_two_segments_with_one_tool_have_paths_that_name_them(stage: Stage
 
     async with stage.app(flow) as app:
         handle = await app.start(flow, 1)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         paths = [line.fields["path"] for line in await app.inspect.journal(handle.id) if line.name == "read_returned"]
 
         assert paths == ["first/look#1", "first/look#2", "second/look#1"]

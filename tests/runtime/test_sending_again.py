@@ -16,7 +16,7 @@ async def test_a_keyed_effect_is_sent_again_with_the_same_key_and_applied_once(s
         handle = await app.start(flow, "o-1")
         await has_entry(app, handle.id, "effect_unknown")
         stage.clock.advance("1s")
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert len(bank.applied) == 1
         assert [attempt for _, attempt in bank.calls] == [1, 2]
         assert len({key for key, _ in bank.calls}) == 1
@@ -44,7 +44,7 @@ async def test_after_its_key_expired_an_effect_is_asked_about(stage: Stage) -> N
         handle = await app.start(flow, "o-1")
         await has_entry(app, handle.id, "effect_unknown")
         stage.clock.advance("2h")
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert len(bank.calls) == 1
         assert len(bank.asked) == 1
 
@@ -83,7 +83,7 @@ async def test_not_sent_in_a_resend_settles_that_attempt_only(stage: Stage) -> N
         await has_entry(app, handle.id, "attempt_settled")
         assert [view.outcome for view in await app.inspect.effects(handle.id)] == ["unknown"]
         stage.clock.advance("5s")
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert len(bank.applied) == 1
 
 
@@ -114,7 +114,7 @@ async def test_rejected_in_a_resend_is_asked_about_where_it_can_be(stage: Stage)
         handle = await app.start(flow, "o-1")
         await has_entry(app, handle.id, "effect_unknown")
         stage.clock.advance("1s")
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert len(bank.calls) == 2
         assert len(bank.applied) == 1
 
@@ -147,7 +147,7 @@ async def test_an_absolute_effect_is_sent_again_with_its_precondition(stage: Sta
         handle = await app.start(flow)
         await has_entry(app, handle.id, "effect_unknown")
         stage.clock.advance("1s")
-        assert await handle.result(timeout="10s") == 2
+        assert await handle.result(timeout="30s") == 2
         assert (page.text, calls) == ("new", [1, 1])
 
 
@@ -213,7 +213,7 @@ async def test_a_secret_never_enters_the_store_and_its_fingerprint_does(stage: S
     flow = paying(charge)
     async with stage.app(flow, secrets=lambda _: "canary-5f2b91c0d7") as app:
         handle = await app.start(flow, "o-1")
-        assert await handle.result(timeout="10s") == "paid with 17 letters"
+        assert await handle.result(timeout="30s") == "paid with 17 letters"
         used = [line.fields for line in await app.inspect.journal(handle.id) if line.name == "credential_used"]
         assert used[0]["name"] == "bank"
         assert len(used[0]["fingerprint"]) == 16
@@ -248,5 +248,5 @@ async def test_a_free_read_is_never_in_doubt(stage: Stage, answer: str) -> None:
     flow = paying(charge)
     async with stage.app(flow) as app:
         handle = await app.start(flow, "o-1")
-        assert await handle.result(timeout="10s") == "receipt o-1"
+        assert await handle.result(timeout="30s") == "receipt o-1"
         assert not [name for name in await names(app, handle.id) if name.startswith("effect")]

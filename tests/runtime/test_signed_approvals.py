@@ -59,7 +59,7 @@ async def test_an_answer_counts_with_the_signature_of_an_operator_who_may_approv
         handle = await app.start(flow, "ann", authority=mp.Authority("bot"))
         row = await asked(app)
         await app.approve(row.id, key=desk.key("ann"))
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         (answered,) = await fields(app, handle.id, "approval_answered")
     assert (answered["by"], bool(answered["signature"])) == ("ann", True)
     assert outside.sent == ["ann"]
@@ -81,7 +81,7 @@ async def test_an_answer_of_nobody_of_a_stranger_or_of_one_who_may_not_counts_fo
         assert await refusals(app, handle.id) == [code, code]
         assert outside.sent == []
         await app.approve(row.id, key=desk.key("ann"))
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 @pytest.mark.parametrize("what", ["approved", "by", "why", "at", "store", "run", "approval", "digest", "expires_at"])
@@ -160,7 +160,7 @@ async def test_a_key_that_is_revoked_before_the_approval_is_used_permits_nothing
         assert await refusals(app, handle.id) == ["revoked_signer"]
         assert outside.sent == []
         await app.approve(second.id, key=desk.key("bob"))
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_a_trust_file_that_cannot_be_read_any_more_trusts_nobody(
@@ -251,7 +251,7 @@ async def test_a_question_under_another_policy_is_not_closed_for_want_of_a_signa
         handle = await app.start(flow, "ann")
         row = await asked(app)
         policy.says(ALLOW)
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         (closed,) = await fields(app, handle.id, "approval_closed")
     assert (closed["id"], closed["standing"]) == (row.id, "superseded")
     assert closed["why"].startswith("the policy is ")
@@ -277,4 +277,4 @@ async def test_without_a_trust_file_an_answer_needs_no_signature(stage: Stage, o
     async with stage.app(flow) as app:
         handle = await app.start(flow, "ann")
         await app.approve((await asked(app)).id, by="ann")
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"

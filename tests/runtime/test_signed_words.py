@@ -56,7 +56,7 @@ async def test_a_grant_counts_with_the_signature_of_an_operator_who_may_grant(st
         handle = await app.start(flow, "ann")
         await parked(handle, "authority")
         await app.grant(handle.id, scopes=["mail"], budget={"usd": 5}, why="asked for", key=desk.key("ann"))
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         lines = [line.name for line in await app.inspect.journal(handle.id)]
         found = await vouched(app, handle.id, desk)
     assert lines[lines.index("widened") - 1] == "word_signed"
@@ -289,7 +289,7 @@ async def test_what_a_worker_wrote_into_the_record_by_itself_is_found_by_looking
         ]
         await engine.writer.durable(Append(head, [codec.encode(one) for one in forged], 1, release=(1, 1)))
     async with stage.app(flow) as app:
-        assert await app.handle(handle.id, flow).result(timeout="10s") == "sent ann"
+        assert await app.handle(handle.id, flow).result(timeout="30s") == "sent ann"
         assert (await app.inspect.verify(handle.id)).damage is None
         found = await vouched(app, handle.id, desk)
     assert [doubt.code for doubt in found.doubts] == ["bad_signature", "unsigned"]

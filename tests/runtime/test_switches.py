@@ -62,7 +62,7 @@ async def test_what_is_frozen_does_not_start_and_goes_on_at_once_when_it_is_thaw
         thrown = await app._operator().thaw(scope, by="ann", why="it was another one")
 
         assert (thrown.lifted, thrown.woken) == (1, 1)
-        assert await handle.result(timeout="10s") == "paid o-1"
+        assert await handle.result(timeout="30s") == "paid o-1"
         system = [line.name for line in await app.inspect.journal("system")]
         assert system == ["switch_set", "switch_lifted"]
 
@@ -123,7 +123,7 @@ async def test_another_scope_is_not_in_its_way(stage: Stage) -> None:
 
         handle = await app.start(desk.paying, "o-1", authority=mp.Authority("bot", tenant="acme"))
 
-        assert await handle.result(timeout="10s") == "paid o-1"
+        assert await handle.result(timeout="30s") == "paid o-1"
 
 
 async def test_a_free_read_is_frozen_too(stage: Stage) -> None:
@@ -135,7 +135,7 @@ async def test_a_free_read_is_frozen_too(stage: Stage) -> None:
         assert desk.calls == []
         await app._operator().thaw("all", by="ann", why="enough")
 
-        assert await handle.result(timeout="10s") == "o-1"
+        assert await handle.result(timeout="30s") == "o-1"
 
 
 async def test_a_run_in_memory_hears_of_a_thaw_as_well(stage: Stage) -> None:
@@ -169,7 +169,7 @@ async def test_a_run_in_memory_hears_of_a_thaw_as_well(stage: Stage) -> None:
 
         await until(paid, "the other arm goes on while the first is in the air")
         land.set()
-        assert await handle.result(timeout="10s") == ["landed", "paid o-1"]
+        assert await handle.result(timeout="30s") == ["landed", "paid o-1"]
 
 
 async def test_scopes_that_are_none_and_thaws_of_what_does_not_stand_are_refused(stage: Stage) -> None:
@@ -209,7 +209,7 @@ async def test_while_the_stop_file_stands_nothing_starts_and_then_all_goes_on(st
 
         assert marks.lift(place)
 
-        assert [await handle.result(timeout="10s") for handle in handles] == ["paid o-1", "o-2"]
+        assert [await handle.result(timeout="30s") for handle in handles] == ["paid o-1", "o-2"]
 
 
 async def test_a_run_that_was_under_way_when_the_stop_file_came_rests(stage: Stage) -> None:
@@ -237,7 +237,7 @@ async def test_a_run_that_was_under_way_when_the_stop_file_came_rests(stage: Sta
         assert await names(app, handle.id) == before
         marks.lift(place)
 
-        assert await handle.result(timeout="10s") == [0, 1, 2]
+        assert await handle.result(timeout="30s") == [0, 1, 2]
 
 
 async def test_what_nobody_knows_is_neither_sent_again_nor_asked_about_while_the_stop_file_stands(stage: Stage) -> None:
@@ -278,7 +278,7 @@ async def test_what_nobody_knows_is_neither_sent_again_nor_asked_about_while_the
         marks.lift(place)
         stage.clock.advance("20s")
 
-        assert await handle.result(timeout="10s") == ["o-1", "shipped"]
+        assert await handle.result(timeout="30s") == ["o-1", "shipped"]
     assert (calls, asked) == ([1, 2], ["o-1"])
 
 

@@ -42,16 +42,16 @@ async def test_the_same_identity_with_other_arguments_is_a_conflict_and_no_attem
     flow = bank.flow()
     async with stage.app(flow) as app:
         one = await app.start(flow, ("o-1", 100))
-        await one.result(timeout="10s")
+        await one.result(timeout="30s")
         two = await app.start(flow, ("o-1", 200))
         with pytest.raises(mp.RunFailed, match="other arguments"):
-            await two.result(timeout="10s")
+            await two.result(timeout="30s")
 
         (failed,) = await lines(app, two.id, "effect_failed")
         assert (failed["attempt"], failed["reason"], failed["final"]) == (0, "conflict", True)
         assert one.id in failed["why"]
         assert bank.charged == [("o-1", 100)]
-        assert await (await app.start(flow, ("o-1", 100))).result(timeout="10s") == "receipt o-1"
+        assert await (await app.start(flow, ("o-1", 100))).result(timeout="30s") == "receipt o-1"
 
 
 @pytest.mark.parametrize(("cents", "answer"), [(100, "receipt o-1"), (0, None)])
@@ -68,7 +68,7 @@ async def test_a_call_waits_for_whoever_holds_its_identity_and_then_takes_the_ou
             assert (await parked(two, "unknown")).ask == ""
             stage.clock.advance("2s")
         bank.go_on.set()
-        assert await one.result(timeout="10s") == answer
+        assert await one.result(timeout="30s") == answer
 
         async def taken_over() -> bool:
             stage.clock.advance("2s")

@@ -15,12 +15,16 @@ class Room:
     def __init__(self) -> None:
         self.inside = 0
         self.most = 0
+        self.two = asyncio.Event()
 
     def flow(self) -> mp.Workflow[int, int]:
         @mp.tool(effect="read")
         async def look(number: int) -> int:
             self.inside += 1
             self.most = max(self.most, self.inside)
+            if self.inside == 2:
+                self.two.set()
+            await self.two.wait()  # however long the second one takes to begin
             await asyncio.sleep(0.05)
             self.inside -= 1
             return number

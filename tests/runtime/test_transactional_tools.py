@@ -50,7 +50,7 @@ async def test_a_transactional_tool_that_raises_is_rolled_back_and_tried_again(s
     flow = booking.flow()
     async with stage.app(flow) as app:
         handle = await app.start(flow, "o-1")
-        assert await handle.result(timeout="10s") == "booked o-1"
+        assert await handle.result(timeout="30s") == "booked o-1"
 
         lines = await effects(app, handle.id)
         assert [name for name, _ in lines] == [
@@ -70,7 +70,7 @@ async def test_a_transactional_tool_that_keeps_raising_fails_after_its_tries(sta
     async with stage.app(flow) as app:
         handle = await app.start(flow, "o-1")
         with pytest.raises(mp.RunFailed, match="no room"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert booking.calls == 2
         lines = await effects(app, handle.id)
@@ -86,7 +86,7 @@ async def test_a_transactional_tool_that_refuses_is_not_tried_again(stage: Stage
     async with stage.app(flow) as app:
         handle = await app.start(flow, "o-1")
         with pytest.raises(mp.RunFailed, match="sold out"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert booking.calls == 1
         assert (await effects(app, handle.id))[-1][1]["final"] is True
@@ -104,7 +104,7 @@ async def test_a_transactional_result_that_cannot_be_stored_takes_its_writes_bac
 
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed):
-            await (await app.start(flow, "o-1")).result(timeout="10s")
+            await (await app.start(flow, "o-1")).result(timeout="30s")
         assert not stage.has_table("bookings")
 
 
@@ -123,7 +123,7 @@ async def test_a_statement_that_takes_the_whole_transaction_back_fails_the_tool_
     async with stage.app(flow) as app:
         handle = await app.start(flow, "o-1")
         with pytest.raises(mp.RunFailed, match="OR ABORT"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert not stage.has_table("places")
         assert (await app.inspect.verify(handle.id)).damage is None
 
@@ -139,7 +139,7 @@ async def test_a_switch_keeps_a_transactional_tool_from_writing_until_it_is_lift
         assert booking.calls == 0
         await app._operator().thaw("tool:book", by="ann", why="counted")
 
-        assert await handle.result(timeout="10s") == "booked o-1"
+        assert await handle.result(timeout="30s") == "booked o-1"
         assert booking.calls == 1
         assert (await names(app, handle.id)).count("effect_planned") == 1
         assert stage.rows("SELECT customer_order FROM bookings") == [("o-1",)]
@@ -163,7 +163,7 @@ async def test_a_large_transactional_result_is_there_after_a_restart(stage: Stag
         await parked(handle, "signal")
     async with stage.app(flow) as app:
         await app.send(handle.id, "go", 1)
-        assert await app.handle(handle.id, flow).result(timeout="10s") == size
+        assert await app.handle(handle.id, flow).result(timeout="30s") == size
 
 
 @pytest.mark.sqlite("OR ROLLBACK is a word of its own")
@@ -186,7 +186,7 @@ async def test_a_statement_that_takes_all_back_at_a_second_try_is_recorded_as_th
     async with stage.app(flow) as app:
         handle = await app.start(flow, "o-1")
         with pytest.raises(mp.RunFailed, match="OR ABORT"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         lines = await effects(app, handle.id)
         assert [(name, fields["attempt"], "plan" in fields) for name, fields in lines] == [
@@ -229,5 +229,5 @@ async def test_a_stop_file_that_comes_when_it_is_at_work_takes_all_of_it_back_un
             await app.kill(handle.id, why="it would stop again")
         marks.lift(place)
         if when == "while it works":
-            assert await handle.result(timeout="10s") == "o-1"
+            assert await handle.result(timeout="30s") == "o-1"
             assert stage.rows("SELECT * FROM bookings") == [("o-1",)]

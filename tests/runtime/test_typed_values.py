@@ -70,7 +70,7 @@ async def test_dataclasses_typed_dicts_and_structs_come_back_as_themselves(stage
     async with stage.app(flow) as app:
         handle = await app.start(flow, Case("o-1", date(2026, 5, 1)))
 
-        assert await handle.result(timeout="10s") == Receipt("o-1", Decimal("20.26"))
+        assert await handle.result(timeout="30s") == Receipt("o-1", Decimal("20.26"))
 
 
 async def test_pydantic_models_come_back_as_themselves(stage: Stage) -> None:
@@ -78,7 +78,7 @@ async def test_pydantic_models_come_back_as_themselves(stage: Stage) -> None:
     async with stage.app(flow) as app:
         handle = await app.start(flow, Customer(name="Ann", age=41))
 
-        assert await handle.result(timeout="10s") == Customer(name="Ann", age=41)
+        assert await handle.result(timeout="30s") == Customer(name="Ann", age=41)
 
 
 async def test_builtins_come_back_as_themselves(stage: Stage) -> None:
@@ -89,7 +89,7 @@ async def test_builtins_come_back_as_themselves(stage: Stage) -> None:
         return mp.done((text, date(2026, 1, 2)))
 
     async with stage.app(flow) as app:
-        assert await (await app.start(flow, "x")).result(timeout="10s") == ("x", date(2026, 1, 2))
+        assert await (await app.start(flow, "x")).result(timeout="30s") == ("x", date(2026, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_a_state_that_cannot_be_read_back_fails_the_segment_and_writes_no_
         handle = await app.start(flow, 1)
 
         with pytest.raises(mp.RunFailed, match="state"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert "checkpointed" not in await names(app, handle.id)
 
 
@@ -143,7 +143,7 @@ async def test_a_result_of_another_type_fails_the_segment(stage: Stage) -> None:
         handle = await app.start(wrong)
 
         with pytest.raises(mp.RunFailed, match="result of wrong"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert "run_done" not in await names(app, handle.id)
 
 
@@ -167,5 +167,5 @@ async def test_an_effect_whose_result_cannot_be_stored_is_unknown_not_failed(sta
         assert "--happened" in waiting.ask
         assert ledger == ["ann"]
         await app.resolve(handle.id, "flow/mail#1", mp.happened(7), by="bo", why="seen in the outbox")
-        assert await handle.result(timeout="10s") == 7
+        assert await handle.result(timeout="30s") == 7
         assert ledger == ["ann"]

@@ -35,7 +35,7 @@ async def test_a_run_that_new_code_cannot_go_on_with_goes_back_to_where_it_can(s
         await status_of(handle := app.handle(handle.id, new), "blocked")
         await app.rewind(handle.id, to="closing", **WHY)
         await rewound(app, handle.id)
-        assert await handle.result(timeout="10s") == "again by 2 receipts"
+        assert await handle.result(timeout="30s") == "again by 2 receipts"
         assert outside.done[3:] == []
 
 
@@ -103,7 +103,7 @@ async def test_a_compensation_that_another_run_was_given_is_taken_over_or_refuse
         await refund(receipt)
 
     async with stage.app(desk, refunding) as app:
-        await (await app.start(refunding, "receipt o-1")).result(timeout="10s")
+        await (await app.start(refunding, "receipt o-1")).result(timeout="30s")
         handle = await at_closing(app, desk)
         await app.rewind(handle.id, to="charging", **WHY)
         await rewound(app, handle.id)
@@ -171,6 +171,6 @@ async def test_what_cannot_undo_is_found_out_before_anything_is_done(stage: Stag
     flow = wrong(kind)
     async with stage.app(flow) as app:
         handle = await app.start(flow)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         with pytest.raises(NotReversible, match=said):
             await app.rewind(handle.id, to="0", **WHY)

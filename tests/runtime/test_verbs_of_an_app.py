@@ -60,7 +60,7 @@ async def test_a_program_sets_shared_budgets_and_sees_how_they_stand(stage: Stag
         handle = await app.start(flow, "ann", budget={"usd": 5})
         await parked(handle, "budget")
         assert await app.set_budget("total", {"usd": 6}, by="bo", why="enough") == 1
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
         (pool,) = await app.budgets()
         assert (pool.pool, pool.ceiling, pool.spent, pool.left) == ("total", Decimal(6), Decimal(5), Decimal(1))
         with pytest.raises(mp.InvalidValue):
@@ -76,7 +76,7 @@ async def test_a_program_freezes_and_thaws(stage: Stage, outside: Outside) -> No
         (found,) = await app.switches()
         assert (found.switch.scope, found.switch.by, found.switch.why) == ("tool:mail", "bo", "it is night")
         assert await app.thaw("tool:mail", by="bo", why="it is day") == 1
-        assert await handle.result(timeout="10s") == "sent ann"
+        assert await handle.result(timeout="30s") == "sent ann"
 
 
 async def test_who_kills_cancels_and_sends_is_recorded(stage: Stage, outside: Outside) -> None:
@@ -97,7 +97,7 @@ async def test_a_program_seals_exports_takes_in_and_prunes(stage: Stage, outside
     flow, ada = one_call(mailing(outside)), tmp_path / "ada.key"
     async with stage.app(flow, still=True) as app:
         handle = await app.start(flow, "ann")
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         sealed = await app.make_seal(tmp_path / "seal", key=ada)
         assert (sealed.facts.runs, sealed.facts.by) == (1, "ada")
         exported = await app.export([handle.id[:8]], tmp_path / "bundle", key=ada)

@@ -88,7 +88,7 @@ async def test_a_run_in_memory_looks_again_at_that_very_moment(stage: Stage) -> 
         handle = await app.start(flow, budget=RICH)
         await has_entry(app, handle.id, "effect_planned")
         holder.go_on.set()
-        assert await other.result(timeout="10s") == "given back"
+        assert await other.result(timeout="30s") == "given back"
         assert shop.sold == []
 
         stage.clock.advance(timedelta(milliseconds=SOON_MS))
@@ -98,7 +98,7 @@ async def test_a_run_in_memory_looks_again_at_that_very_moment(stage: Stage) -> 
 
         await until(sold)
         hold.set()
-        assert await handle.result(timeout="10s") == ["a sold", "busy"]
+        assert await handle.result(timeout="30s") == ["a sold", "busy"]
 
 
 async def test_a_call_that_is_refused_again_is_planned_once(stage: Stage) -> None:
@@ -114,5 +114,5 @@ async def test_a_call_that_is_refused_again_is_planned_once(stage: Stage) -> Non
         await has_entry(app, handle.id, "run_parked", before + 1)
         await limit(app, usd=2)
 
-        assert await handle.result(timeout="10s") == ["a sold"]
+        assert await handle.result(timeout="30s") == ["a sold"]
         assert (await names(app, handle.id)).count("effect_planned") == 1

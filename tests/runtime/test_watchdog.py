@@ -63,7 +63,7 @@ async def test_code_that_neither_calls_nor_returns_is_told_of_once_and_left_alon
         assert "neither calls nor returns" in caplog.text
         assert stage.rows("SELECT owner FROM mp_runs WHERE run > 0") == [(engine.worker,)]
         STUCK["a"].set()
-        assert await handle.result(timeout="10s") == "a"
+        assert await handle.result(timeout="30s") == "a"
         await dog.look()
         assert dog.still == []
 
@@ -89,4 +89,4 @@ async def test_a_call_within_its_timeout_is_no_standstill_and_one_beyond_it_is(s
         assert doing(engine.sessions[handle.id]) == "in flight: calls/slow#1"
         assert doing(None) == "it is being claimed or given back"
         STUCK["b"].set()
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")

@@ -222,6 +222,31 @@ async def test_a_call_rests_while_its_switch_stands_and_looks_again_each_time() 
     assert (session.waits, session.polls, session.stopped) == ({}, {}, {})
 
 
+async def test_a_call_that_rests_on_is_still_told_and_still_looks_where_a_look_was_wrong_by_the_time_it_woke() -> None:
+    """Found by the soak: a look saw that a probe was due, another run made it; this one waited for nothing any more.
+
+    Nobody would ever have moved it: it parked with no moment, and without a line of what it rested on.
+    """
+    session = held()
+    taken = Switch("tool:charge", "breaker", "it fails", "milepost", 1, until=NOW + 60_000)
+    store = with_switches(session, taken)
+
+    def looked_at() -> None:
+        waits.no_more(session, STEP)  # as `look` does where a probe is due
+
+    def lifted() -> None:
+        store.switches.clear()
+        engine_of(session).stops.again()
+
+    branch: Any = Branch(session, looked_at, lifted)
+
+    await waits.wait_switch(branch, step_of(), taken)
+
+    due, rests = NOW + waits.LATER_MS, Awaited("tool:charge", probes=True)
+    assert [(polls, stopped) for _, polls, stopped in branch.seen] == [({STEP: due}, {STEP: rests})] * 2
+    assert (session.polls, session.stopped) == ({}, {})
+
+
 async def test_a_call_looks_by_itself_when_its_time_has_come() -> None:
     session = held()
     with_switches(session, FROZEN)

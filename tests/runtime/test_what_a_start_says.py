@@ -34,7 +34,7 @@ async def test_a_start_says_until_when_it_may_take(stage: Stage) -> None:
     flow = acting(sent, timeout="20s")
     async with stage.app(flow, still=True) as app:
         handle = await app.start(flow)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
 
         started = await fields(app, handle.id, "effect_started")
         assert started["deadline"] - started["at"] == 20_000
@@ -50,7 +50,7 @@ async def test_a_start_uses_the_very_approval_that_was_given_for_it(stage: Stage
         await parked(handle, "approval")
         asked = await fields(app, handle.id, "approval_asked")
         await app.approve(asked["id"], by="ann")
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
 
         assert (await fields(app, handle.id, "effect_started"))["approval"] == asked["id"]
         assert sent == [1]
@@ -96,7 +96,7 @@ async def test_a_refusal_that_httpx_tells_of_is_paid_what_the_tool_said_it_spent
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 5})
         with pytest.raises(mp.RunFailed):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         failed = await fields(app, handle.id, "effect_failed")
         assert (failed["reason"], Decimal(failed["spent"]["usd"])) == ("rejected", Decimal("0.5"))
@@ -116,6 +116,6 @@ async def test_a_read_that_took_too_long_is_paid_what_the_tool_said_it_spent(sta
     async with stage.app(flow) as app:
         handle = await app.start(flow, budget={"usd": 5})
         with pytest.raises(mp.RunFailed, match="no answer"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
 
         assert Decimal((await fields(app, handle.id, "effect_failed"))["spent"]["usd"]) == Decimal("0.5")

@@ -44,7 +44,7 @@ async def test_not_sent_is_failed_and_tried_again(stage: Stage) -> None:
     async with stage.app(flow) as app:
         handle = await app.start(flow)
 
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
         assert sent == [1, 2, 3]
         assert (await names(app, handle.id)).count("effect_failed") == 2
         assert "effect_unknown" not in await names(app, handle.id)
@@ -56,7 +56,7 @@ async def test_retries_of_not_sent_are_bounded(stage: Stage) -> None:
     flow = one_call(raising(sent, lambda _: mp.NotSent("no route")))
     async with stage.app(flow) as app:
         with pytest.raises(mp.RunFailed, match="no route"):
-            await (await app.start(flow)).result(timeout="10s")
+            await (await app.start(flow)).result(timeout="30s")
         assert sent == [1, 2, 3]
 
 
@@ -68,7 +68,7 @@ async def test_rejected_is_failed_and_final(stage: Stage) -> None:
         handle = await app.start(flow)
 
         with pytest.raises(mp.RunFailed, match="flow/act#1: card stolen"):
-            await handle.result(timeout="10s")
+            await handle.result(timeout="30s")
         assert sent == [1]
 
 
@@ -129,7 +129,7 @@ async def test_a_timeout_is_unknown_never_failed(stage: Stage, *, in_thread: boo
 
     @mp.tool(name="act", timeout="100ms")
     def act_thread() -> str:
-        go_on.wait(10)
+        go_on.wait(60)
         return "late"
 
     flow = one_call(act_thread if in_thread else act_async)
@@ -139,7 +139,7 @@ async def test_a_timeout_is_unknown_never_failed(stage: Stage, *, in_thread: boo
         assert "no answer within 0.1 s" in ((await app.inspect.open_effects(handle.id))[0].why or "")
         if in_thread:
             go_on.set()
-            assert await handle.result(timeout="10s") == "late"
+            assert await handle.result(timeout="30s") == "late"
 
 
 async def test_a_free_read_is_called_again_whatever_it_raises(stage: Stage) -> None:
@@ -148,7 +148,7 @@ async def test_a_free_read_is_called_again_whatever_it_raises(stage: Stage) -> N
     async with stage.app(flow) as app:
         handle = await app.start(flow)
 
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
         assert len(calls) == 3
 
 
@@ -169,7 +169,7 @@ async def test_a_free_read_that_keeps_failing_fails_its_step_and_reentry_sees_th
         handle = await app.start(flow)
         await parked(handle, "signal")
         await app.send(handle.id, "go", 1)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
 
         assert len(calls) == 3
         assert seen == [("flow/act#1", "RuntimeError: odd")] * 2
@@ -200,7 +200,7 @@ async def test_a_backoff_survives_a_restart(stage: Stage) -> None:
         assert (await parked(handle, "time")).until == waiting.until
         assert sent == [start]
         stage.clock.set(waiting.until)
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
         assert sent == [start, due]
 
 
@@ -218,7 +218,7 @@ async def test_retry_after_is_a_floor_of_the_backoff(stage: Stage) -> None:
         assert waiting.until is not None
         assert to_ms(waiting.until) == stage.clock.now() + 600_000
         stage.clock.advance("10m")
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
 
 
 async def test_a_read_backs_off_over_a_restart_too(stage: Stage) -> None:
@@ -240,7 +240,7 @@ async def test_a_read_backs_off_over_a_restart_too(stage: Stage) -> None:
         handle = app.handle(handle.id, flow)
         await parked(handle, "time")
         stage.clock.advance("60s")
-        assert await handle.result(timeout="10s") == "done"
+        assert await handle.result(timeout="30s") == "done"
         assert len(calls) == 2
 
 
@@ -255,6 +255,6 @@ async def test_what_a_tool_noted_and_spent_stands_in_the_record(stage: Stage) ->
     flow = one_call(act)
     async with stage.app(flow) as app:
         handle = await app.start(flow)
-        await handle.result(timeout="10s")
+        await handle.result(timeout="30s")
         confirmed = [line.fields for line in await app.inspect.journal(handle.id) if line.name == "effect_confirmed"]
         assert confirmed[0]["external"] == "ch_123"

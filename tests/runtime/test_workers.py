@@ -23,6 +23,7 @@ class Others:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.timeout = "2m"  # so long that no call is given up before the test has done what it is about
         self.ledger = stage.folder / "ledger.txt"
         self.ledger.touch()
         self.go_on = stage.folder / "go-on"
@@ -31,7 +32,7 @@ class Others:
     def start(self, *, lease: str = "30s", what: str = "serve") -> subprocess.Popen[str]:
         """Start a worker process and wait until it says that it is ready."""
         paths = (str(path) for path in (self.stage.url, self.ledger, self.go_on))
-        command = [sys.executable, "-m", worker_process.__name__, *paths, lease, what]
+        command = [sys.executable, "-m", worker_process.__name__, *paths, lease, self.timeout, what]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.processes.append(process)
         assert process.stdout is not None
@@ -44,7 +45,7 @@ class Others:
 
     def flow(self) -> mp.Workflow[str, list[str]]:
         """Return the workflow that the other processes run, for an app in this one."""
-        return worker_process.flow_over(self.ledger, self.go_on)
+        return worker_process.flow_over(self.ledger, self.go_on, self.timeout)
 
     def close(self) -> None:
         for process in self.processes:
@@ -74,10 +75,10 @@ async def acting(others: Others, pid: int) -> None:
 async def test_a_killed_worker_is_replaced_at_once_and_its_effect_is_unknown(stage: Stage, others: Others) -> None:
     """Requirement 69. Requirement 18. Requirement 3. Requirement 85. Requirement 10.
 
-    The lease would last half a minute; the lock file says at once that it is dead. The finished segment stays finished.
+    The lease would last for minutes; the lock file says at once that it is dead. The finished segment stays finished.
     """
     flow = others.flow()
-    worker = others.start(lease="30s")
+    worker = others.start(lease="5m")
     app = stage.app(flow)
     async with app.client():
         handle = await app.start(flow, "x")
@@ -87,14 +88,11 @@ async def test_a_killed_worker_is_replaced_at_once_and_its_effect_is_unknown(sta
     others.go_on.touch()
     async with stage.app(flow) as app:
         handle = app.handle(handle.id, flow)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         await parked(handle, "unknown")
-        assert loop.time() - began < 10
         unknown = [line.fields for line in await app.inspect.journal(handle.id) if line.name == "effect_unknown"]
         assert unknown[0]["why"] == "the worker died while it was in flight"
         await app.resolve(handle.id, "second/act#1", mp.happened("did slow x"), by="ann", why="looked")
-        assert await handle.result(timeout="10s") == ["seen x", "did slow x", "did quick x"]
+        assert await handle.result(timeout="30s") == ["seen x", "did slow x", "did quick x"]
     assert [line.partition(" ")[2] for line in others.lines()] == ["look x", "act slow x", "act quick x"]
 
 
@@ -102,22 +100,24 @@ async def test_a_frozen_worker_loses_its_run_and_its_late_evidence_settles_the_e
     stage: Stage, others: Others
 ) -> None:
     """Requirement 33. Requirement 66. Requirement 69. It cannot append under its old epoch; what it saw is used."""
+    others.timeout = "4s"  # the lease lasts as long as the call may take
     flow = others.flow()
     worker = others.start(lease="300ms")
     app = stage.app(flow)
     async with app.client():
         handle = await app.start(flow, "x")
         await acting(others, worker.pid)
-    os.kill(worker.pid, signal.SIGSTOP)
+        os.kill(worker.pid, signal.SIGSTOP)
     async with stage.app(flow) as app:
         handle = app.handle(handle.id, flow)
         await parked(handle, "unknown")
         epochs = [line.fields["epoch"] for line in await app.inspect.journal(handle.id) if line.name == "claimed"]
         assert epochs == sorted(set(epochs))
+        assert len(epochs) == 2
         assert others.lines().count(f"{worker.pid} act slow x") == 1
         os.kill(worker.pid, signal.SIGCONT)
         others.go_on.touch()
-        assert await handle.result(timeout="15s") == ["seen x", "did slow x", "did quick x"]
+        assert await handle.result(timeout="30s") == ["seen x", "did slow x", "did quick x"]
         confirmed = [line.fields for line in await app.inspect.journal(handle.id) if line.name == "effect_confirmed"]
         assert confirmed[0]["by"] == "evidence"
         assert (await app.inspect.verify(handle.id)).damage is None
@@ -163,7 +163,7 @@ async def test_two_workers_on_one_file_do_every_run_once(stage: Stage, others: O
     async with app.client():
         handles = [await app.start(flow, f"r{n}") for n in range(12)]
         for n, handle in enumerate(handles):
-            assert await handle.result(timeout="20s") == [f"seen r{n}", f"did slow r{n}", f"did quick r{n}"]
+            assert await handle.result(timeout="30s") == [f"seen r{n}", f"did slow r{n}", f"did quick r{n}"]
             assert (await app.inspect.verify(handle.id)).damage is None
     done = sorted(line.partition(" ")[2] for line in others.lines())
     assert done == sorted(f"{what} r{n}" for n in range(12) for what in ("look", "act slow", "act quick"))
@@ -184,21 +184,24 @@ async def test_leaving_lets_what_is_in_flight_finish_and_gives_the_run_back(stag
     async def flow(run: mp.Run) -> list[str]:
         return [await mail("ann"), await mail("bob")]
 
-    async def answer_soon() -> None:
-        await asyncio.sleep(0.1)
+    async def answer_when_it_leaves(app: mp.App) -> None:
+        async def leaves() -> bool:
+            return app._need_engine().draining
+
+        await until(leaves, "it leaves")
         answers.set()
 
     async with stage.app(flow) as app:
         handle = await app.start(flow)
         await has_entry(app, handle.id, "effect_started")
-        answering = asyncio.create_task(answer_soon())
+        answering = asyncio.create_task(answer_when_it_leaves(app))
     await answering
     assert sent == ["ann"]
     assert stage.rows("SELECT status, owner FROM mp_runs WHERE id = ?", handle.id) == [("ready", None)]
     assert stage.rows("SELECT ended_at IS NOT NULL FROM mp_workers") == [(1,)]
     assert list(locks.folder_of(stage.local).glob("*.lock")) == []
     async with stage.app(flow) as app:
-        assert await app.handle(handle.id, flow).result(timeout="10s") == ["sent ann", "sent bob"]
+        assert await app.handle(handle.id, flow).result(timeout="30s") == ["sent ann", "sent bob"]
         assert sent == ["ann", "bob"]
 
 
@@ -245,7 +248,7 @@ async def test_a_lease_is_made_to_outlast_the_attempt_that_starts_under_it(stage
         await mail("ann")
 
     async with stage.app(flow, still=True, lease="5s") as app:
-        await (await app.start(flow)).result(timeout="10s")
+        await (await app.start(flow)).result(timeout="30s")
         assert len(seen) == 1
         assert seen[0][0] >= stage.clock.now() + 41_000  # its timeout and the margin
 
@@ -258,12 +261,13 @@ async def test_a_run_is_claimed_under_a_higher_epoch_each_time(stage: Stage) -> 
     app = stage.app(flow)
     async with app.client():
         handle = await app.start(flow)
-    for _ in range(3):
+    for times in (1, 2, 3):
         async with stage.app(flow) as app:
             await app.send(handle.id, "other", 1)
+            await has_entry(app, handle.id, "signal_sent", times)
             await parked(app.handle(handle.id), "signal")
     async with app.client():
         claimed = [line.fields["epoch"] for line in await app.inspect.journal(handle.id) if line.name == "claimed"]
         assert claimed == list(range(1, len(claimed) + 1))
-        assert len(claimed) >= 2
+        assert len(claimed) >= 3
         assert "run_stopped" not in await names(app, handle.id)

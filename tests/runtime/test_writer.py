@@ -187,13 +187,13 @@ async def test_a_run_that_never_waits_for_the_world_waits_for_the_disk() -> None
     writer = writing(disk := Disk())
     writer.put(append(*[b"x"] * (QUEUE_MAX - 1)), Refusals().append)
     assert not writer.crowded
-    await asyncio.wait_for(writer.room(), 1)
+    await asyncio.wait_for(writer.room(), 30)
     assert disk.batches == []
 
     writer.put(append(b"y"), Refusals().append)
 
     assert writer.crowded
-    await asyncio.wait_for(writer.room(), 1)
+    await asyncio.wait_for(writer.room(), 30)
     assert [len(batch) for batch in disk.batches] == [2]
     assert not writer.crowded
     writer.put(append(b"z"), Refusals().append)
@@ -210,7 +210,7 @@ async def test_nobody_waits_for_room_in_a_store_that_failed() -> None:
         await writer.durable(append(b"1"))
     writer.more(QUEUE_MAX)
 
-    await asyncio.wait_for(writer.room(), 1)
+    await asyncio.wait_for(writer.room(), 30)
 
     assert writer.crowded
     await writer.close()
@@ -280,7 +280,7 @@ async def test_a_store_that_leaves_an_answer_out_is_found_out() -> None:
     writer = writing(Answering())
 
     with pytest.raises(ValueError, match="zip"):
-        await asyncio.wait_for(writer.durable(append(b"1"), alone=True), 1)
+        await asyncio.wait_for(writer.durable(append(b"1"), alone=True), 30)
 
     await writer.close()
 

@@ -49,9 +49,9 @@ async def test_one_refusal_does_not_disturb_the_others_of_its_batch(stage: Stage
         for n, handle in enumerate(handles):
             if n == 7:
                 with pytest.raises(mp.RunKilled):
-                    await handle.result(timeout="10s")
+                    await handle.result(timeout="30s")
             else:
-                assert await handle.result(timeout="10s") == 2 * n + 100
+                assert await handle.result(timeout="30s") == 2 * n + 100
             assert (await app.inspect.verify(handle.id)).damage is None
     assert 107 not in outside.sent
 
@@ -65,7 +65,7 @@ async def test_many_runs_share_their_commits(stage: Stage) -> None:
         handles = [await app.start(flow, n) for n in range(40)]
         before = app._need_engine().writer.commits
         for handle in handles:
-            await handle.result(timeout="20s")
+            await handle.result(timeout="30s")
         assert app._need_engine().writer.commits - before < 40 * 4
 
 
@@ -80,7 +80,7 @@ async def test_a_failed_commit_stops_everything_and_a_new_process_reads_back(sta
     assert sorted(outside.sent) == [0, 1, 2]
     async with stage.app(flow) as app:
         for n, handle in enumerate(handles):
-            assert await app.handle(handle.id, flow).result(timeout="10s") == 2 * n + 100
+            assert await app.handle(handle.id, flow).result(timeout="30s") == 2 * n + 100
             assert (await app.inspect.verify(handle.id)).damage is None
 
 
@@ -98,6 +98,6 @@ async def fill_the_disk(
         engine.emit(handles[0].id, {"fill": "x" * 100_000})
         outside.answers.set()
         with pytest.raises(mp.StoreFailed):
-            await handles[0].result(timeout="10s")
+            await handles[0].result(timeout="30s")
         with pytest.raises(mp.StoreFailed):
             await app.start(flow, 9)

@@ -1,7 +1,8 @@
 """A worker in a process of its own, for tests that stop, freeze or kill one.
 
 Its outside world is a file of lines, and its tool hangs there until the test makes a file. Run it with the store's
-URL, the ledger, the file that lets the tool go on, a lease, and `serve` or the key of an attached run to hold.
+URL, the ledger, the file that lets the tool go on, a lease, how long a call may take, and `serve` or the key of an
+attached run to hold.
 """
 
 import asyncio
@@ -12,10 +13,10 @@ from pathlib import Path
 import milepost as mp
 from tests.polling import eventually
 
-HANG_S = 30.0
+HANG_S = 100.0
 
 
-def flow_over(ledger: Path, go_on: Path) -> mp.Workflow[str, list[str]]:
+def flow_over(ledger: Path, go_on: Path, timeout: str) -> mp.Workflow[str, list[str]]:
     """Return a workflow of two segments: a free read and an act that hangs, then a second act."""
 
     @mp.tool(effect="read")
@@ -24,7 +25,7 @@ def flow_over(ledger: Path, go_on: Path) -> mp.Workflow[str, list[str]]:
             lines.write(f"{os.getpid()} look {what}\n")
         return f"seen {what}"
 
-    @mp.tool(timeout="500ms")
+    @mp.tool(timeout=timeout)
     def act(what: str) -> str:
         with ledger.open("a") as lines:
             lines.write(f"{os.getpid()} act {what}\n")
@@ -62,6 +63,6 @@ async def hold(app: mp.App, key: str) -> None:
 
 
 if __name__ == "__main__":
-    _, store, ledger_file, go_file, lease, what = sys.argv
-    program = mp.App(store, workflows=[flow_over(Path(ledger_file), Path(go_file))], lease=lease)
+    _, store, ledger_file, go_file, lease, timeout, what = sys.argv
+    program = mp.App(store, workflows=[flow_over(Path(ledger_file), Path(go_file), timeout)], lease=lease)
     asyncio.run(serve(program) if what == "serve" else hold(program, what))

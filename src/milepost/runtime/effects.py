@@ -40,6 +40,7 @@ from milepost.stores.pools import PoolShort, PoolSpent
 
 if TYPE_CHECKING:
     from milepost.core.breaker import Event
+    from milepost.core.messages import Sight
     from milepost.definitions.tools import Tool
     from milepost.runtime.session import Saw
 
@@ -325,6 +326,15 @@ def returned(
         alarm = pools.overspent(session, effect, number, spent)
         saw: Saw = (effect, number, "returned", data, "")
         session.put(confirmed, *alarm, chunks=chunks, saw=saw, tried=tried)
+
+
+def raised_late(session: Session, effect: Effect, number: int, error: BaseException) -> None:
+    """Keep what an exception proves of its attempt as evidence, where the run is lost."""
+    known = error if isinstance(error, NotSent | Rejected) else classify(error)
+    saw: Sight = "unknown"
+    if known is not None:
+        saw = "not_sent" if isinstance(known, NotSent) else "rejected"
+    session.evidence(effect, number, saw, why=session.engine.why(known or error))
 
 
 def lose(session: Session, effect: Effect, number: int, why: str, *, quiet: bool, tried: Tried = ()) -> None:

@@ -392,7 +392,7 @@ class Engine:
         if error is None:
             effects.returned(session, step.tool, effect, call.attempt, value, call)
         elif session.dropped is not None:
-            session.evidence(effect, call.attempt, "unknown", why=self.why(error))
+            effects.raised_late(session, effect, call.attempt, error)
         elif effect.outcome == "unknown":
             now = self.clock.now()
             session.put(e.AttemptQuieted(at=now, step=step.id, attempt=call.attempt, quiet_at=now))
