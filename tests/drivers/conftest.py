@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.drivers.floor import Floor, floor_in
+from tests.polling import eventually
 from tests.servers.fixtures import PostgresServers, postgres_servers
 from tests.servers.temporal import TemporalServer
 
@@ -26,6 +27,7 @@ def temporal(temporal_of_process: TemporalServer) -> TemporalServer:
     """A server that runs. What it was told by earlier tests it may have forgotten."""
     if not temporal_of_process.running:
         temporal_of_process.start()
+    eventually(temporal_of_process.answers, saying="Temporal to answer")  # a start may have been given up before it did
     return temporal_of_process
 
 

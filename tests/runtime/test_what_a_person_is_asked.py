@@ -12,8 +12,8 @@ from milepost.core import messages as m
 from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.duration import from_ms
 from milepost.core.policy import Verdict
-from milepost.errors import Waiting
-from milepost.runtime import approvals
+from milepost.errors import EpochLost, Waiting
+from milepost.runtime import approvals, driver
 from milepost.runtime.branch import ToolStep
 from milepost.runtime.session import Session
 from tests.core import samples as s
@@ -387,3 +387,32 @@ async def test_an_answer_waits_until_it_is_known_whether_its_approval_is_used() 
     start.set_result(None)
     await waiting
     await approvals.decided(session, message(asked))
+
+
+@pytest.mark.parametrize("lost", ["killed", "given back"])
+async def test_an_answer_that_waited_for_a_start_is_left_to_whoever_holds_the_run_by_then(lost: str) -> None:
+    """What the store refuses was raised into the worker's own loop, which ended with it."""
+    session = held()
+    step = step_of(asking())
+    asked = asked_of(session, step)
+    step.approval = asked.id
+    start: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    approvals.note_use(session, step, start)
+    written = len(engine_of(session).appends)
+
+    async def inbox(_: str) -> list[tuple[int, bytes]]:
+        return [(7, m.encode(message(asked)))]
+
+    engine_of(session).store.inbox = inbox
+    taking = asyncio.create_task(driver.take_inbox(session))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    if lost == "killed":
+        session.drop(EpochLost(s.RUN, 1))
+    else:
+        session.released = True
+    start.set_result(None)
+
+    await taking
+
+    assert (len(engine_of(session).appends), session.taken) == (written, set())

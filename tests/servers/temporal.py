@@ -21,6 +21,7 @@ NAMESPACE = "default"
 NOBODY = "no-workflow-has-this-id"
 DURABLE = ("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=2")
 ASKS_S = 5.0
+STARTS_WITHIN_S = 120.0
 
 
 class TemporalServer(Restartable):
@@ -44,7 +45,7 @@ class TemporalServer(Restartable):
         command = [self._program, "server", "start-dev", *where, *DURABLE, "--log-level", "error"]
         process = Kept(command, log=self.folder / "log", ending=signal.SIGTERM, cwd=self.folder)
         self._process = process
-        eventually(lambda: not process.running or self.answers(), within_s=60, saying="Temporal to answer")
+        eventually(lambda: not process.running or self.answers(), within_s=STARTS_WITHIN_S, saying="Temporal to answer")
         assert process.running, process.said()
 
     def answers(self) -> bool:

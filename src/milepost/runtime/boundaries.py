@@ -8,6 +8,7 @@ recovery needs; a crash before it re-enters the segment, a crash after it enters
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from milepost.definitions.workflows import Next, Segment
 
 _json = msgspec.json.Encoder(order="deterministic")
+log = logging.getLogger("milepost")
 NULL = msgspec.Raw(b"null")
+MOVED_BY_TIME = frozenset({"time", "unknown", "breaker"})  # where neither a message nor a person is waited for
 Placed = tuple[msgspec.Raw, str | None, dict[str, bytes]]  # see starting.place_state
 
 
@@ -383,6 +386,9 @@ async def park(session: Session, waiting: Waiting) -> int | None:
     if session.state.ended or session.state.status == "blocked" or session.attached:
         return await release(session, due)
     until = None if waiting.until is None else due
+    if due is None and not waiting.ask and waiting.reason in MOVED_BY_TIME:
+        log.warning("run %s waits (%s) and nothing would move it: it looks again later", session.run_id, waiting.reason)
+        due = until = now + waits.LATER_MS
     parked = e.RunParked(at=now, reason=waiting.reason, until=until, ask=waiting.ask)
     status = Status("parked", now, waiting.reason, until, waiting.ask or None)
     session.released = True

@@ -213,7 +213,7 @@ async def take_inbox(session: Session, *, at_rest: bool = False) -> None:
 async def _take_inbox(session: Session, *, at_rest: bool) -> None:
     waiting = await session.engine.store.inbox(session.run_id)
     for id_, body in waiting:
-        if session.dropped is not None or session.released:
+        if _left(session):
             return
         if id_ in session.taken:
             continue  # read before the append that takes it was durable
@@ -232,6 +232,9 @@ async def _take_inbox(session: Session, *, at_rest: bool) -> None:
                 await compatibility.judge(session.engine, session)
             continue
         await approvals.decided(session, message)
+        if _left(session):  # while that start was being written: the message is for whoever is next
+            session.taken.discard(id_)
+            return
         entries = (
             boundaries.unfit(session, message) or approvals.unfit(session, message) or words.unfit(session, message)
         )
@@ -248,6 +251,11 @@ async def _take_inbox(session: Session, *, at_rest: bool) -> None:
     if waiting:
         session.held.clear()  # what arrived may be what a rule looks at
         session.changed()
+
+
+def _left(session: Session) -> bool:
+    """Say whether this process writes nothing more to the run: it has lost it, or given it back."""
+    return session.dropped is not None or session.released
 
 
 async def settle_all(session: Session) -> bool:

@@ -175,12 +175,17 @@ async def _resend(session: Session, effect: Effect) -> bool:
         )
     except SwitchedOff as refusal:
         undo()
+        if effect.outcome != "unknown":
+            return False
         if waits.opened_since(session, asking.tool, refusal.switch):
             return True
         waits.later(session, asking.tool, effect.step, refusal.switch)
         return False
     engine.leased(lease)
     waits.no_more(session, effect.step)
+    if effect.outcome != "unknown":  # settled while its start was being written: nothing is sent any more
+        session.put(tried=waits.says_nothing(session, asking.tool, effect.step, number))
+        return False
     await effects.send(session, asking, effect, number, lapses=lapses)
     return True
 
