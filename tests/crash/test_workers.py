@@ -15,7 +15,6 @@ from tests.crash.workers import Fleet, fleet_in, is_stopped
 from tests.crash.world import World
 from tests.polling import eventually
 
-
 AT_ONCE_S = 15  # on a machine with much to do; the lease would last for twenty at least
 SHORT = "1s"  # long enough for a worker to keep it until it freezes
 

@@ -35,11 +35,14 @@ def account(world: World) -> Account:
     return world.account(f"account-{next(NUMBERS)}")
 
 
-def ask(
-    account: Account, kind: str, name: str = "one", method: str = "POST", hears_s: float = HEARS_S, **headers: str
-) -> httpx.Response:
+def ask(account: Account, kind: str, name: str = "one", method: str = "POST", **headers: str) -> httpx.Response:
     url, told = account.url(kind, "tool", name), {"Effect-Attempt": "1", **headers}
-    return httpx.request(method, url, json={"name": name}, headers=told, timeout=hears_s, trust_env=False)
+    return httpx.request(method, url, json={"name": name}, headers=told, timeout=HEARS_S, trust_env=False)
+
+
+def ask_briefly(account: Account, name: str = "one", hears_s: float = GIVES_UP_S) -> httpx.Response:
+    url, told = account.url("queryable", "tool", name), {"Effect-Attempt": "1"}
+    return httpx.post(url, json={"name": name}, headers=told, timeout=hears_s, trust_env=False)
 
 
 def look(account: Account, kind: str, name: str = "one") -> list[object]:
@@ -161,7 +164,7 @@ def test_a_proxy_breaks_an_exchange_as_it_is_told(
     account.obey(Rules(script=(toxic,)))
 
     with pytest.raises(raised):
-        ask(account, "queryable", hears_s=GIVES_UP_S if raised is httpx.ReadTimeout else HEARS_S)
+        ask_briefly(account, hears_s=GIVES_UP_S if raised is httpx.ReadTimeout else HEARS_S)
 
     eventually(account.met, saying="the proxy has met it")
     eventually(lambda: len(account.lines()) >= applied, saying="what is let through is applied")
@@ -187,7 +190,7 @@ def test_a_slow_answer_is_whole_in_the_end(account: Account) -> None:
 def test_a_request_that_is_held_back_lands_when_the_clock_says_so(account: Account) -> None:
     account.obey(Rules(script=(Toxic("late", ms=60_000),)))
     with pytest.raises(httpx.ReadTimeout):
-        ask(account, "queryable", hears_s=GIVES_UP_S)
+        ask_briefly(account)
     eventually(account.met, saying="the proxy holds it back")
 
     assert account.lines() == []
@@ -235,7 +238,7 @@ def test_the_same_thing_is_treated_well_in_the_end(account: Account) -> None:
     account.obey(Rules(seed=3))
     for _ in range(WELL_BEHAVED_FROM):
         try:
-            ask(account, "queryable", hears_s=GIVES_UP_S)
+            ask_briefly(account)
         except httpx.HTTPError:
             continue
 
@@ -249,7 +252,7 @@ def test_a_failing_seed_replays_exactly(world: World) -> None:
         account.obey(Rules(seed=11))
         for number in range(12):
             with suppress(httpx.HTTPError):
-                ask(account, "queryable", name=str(number), hears_s=GIVES_UP_S)
+                ask_briefly(account, name=str(number))
             eventually(lambda: len(account.met()) > number, saying="the proxy has met it")  # noqa: B023  called at once
         met.append(account.met())
 
