@@ -42,7 +42,9 @@ def ask(account: Account, kind: str, name: str = "one", method: str = "POST", **
 
 def ask_briefly(account: Account, name: str = "one", hears_s: float = GIVES_UP_S) -> httpx.Response:
     url, told = account.url("queryable", "tool", name), {"Effect-Attempt": "1"}
-    return httpx.post(url, json={"name": name}, headers=told, timeout=hears_s, trust_env=False)
+    return httpx.post(
+        url, json={"name": name}, headers=told, timeout=httpx.Timeout(HEARS_S, read=hears_s), trust_env=False
+    )
 
 
 def look(account: Account, kind: str, name: str = "one") -> list[object]:
