@@ -23,7 +23,7 @@ CHECKED := $(wildcard src tests examples benchmarks evaluation faults mutation s
 # The core's tests are run by `coverage`, alone; the rest of the suite follows without them, unless they are asked for.
 REST := $(if $(findstring tests/core,$(ARGS)),,--ignore=tests/core)
 
-.PHONY: help demo test coverage hosts lint style mypy pyright layers format bench duplicates adapters evaluate faults soak mutants lock clean strace servers
+.PHONY: help demo test coverage hosts lint style mypy pyright layers format bench duplicates adapters evaluate faults soak mutants lock clean strace servers environments
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -32,7 +32,8 @@ help:  ## what can be made
 demo: $(RUNNABLE)  ## the refund desk, its worker killed again and again; the outside ledgers judge
 	@$(BIN)/milepost demo $(ARGS)
 
-test: coverage hosts strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
+test: environments strace servers  ## the whole suite (the core first, alone: every branch of it must be reached by its own tests)
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 coverage hosts
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(REST) $(ARGS)
 
 coverage: $(TESTABLE)
@@ -41,6 +42,8 @@ coverage: $(TESTABLE)
 # With their own top: what tests/conftest.py asks for is not installed there.
 hosts: $(HOSTS)  ## agent hosts that cannot be installed beside the others: the Claude Agent SDK, and the recipes
 	.venv-hosts/bin/pytest tests/hosts -n $(WORKERS) --confcutdir=tests/hosts --quiet --no-header
+
+environments: $(TESTABLE) $(HOSTS)
 
 lint: $(TESTABLE)  ## style, types, layers
 	@$(MAKE) --no-print-directory $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j $(WORKERS)) mypy style layers pyright

@@ -237,6 +237,7 @@ async def opened(folder: Path, kind: Kind) -> AsyncIterator[Side]:
         tools=TOOLS,
         policy=str(rules) if kind.policy else None,
         breaker=mp.Breaker(1, cooldown="24h", most="24h"),
+        lease="1h",  # no renewal comes between the calls that are counted
     )
     async with app:
         operator = app._operator()  # noqa: SLF001

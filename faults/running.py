@@ -58,6 +58,13 @@ class Theatre:
                 shutil.rmtree(left, ignore_errors=True)
         return stage.result
 
+    def tried(self, fault: Fault, seed: int) -> tuple[Try, bool]:
+        """Make one try, once more if all that was wrong is that it ran out of time; return it, and whether it was."""
+        done = self.play(fault, seed)
+        if not done.slow or done.wrong:
+            return done, False
+        return self.play(fault, seed, f"f{fault.number}{fault.store[:1].lower()}-{seed}-again"), True
+
 
 @contextmanager
 def theatre() -> Iterator[Theatre]:
@@ -105,10 +112,7 @@ def run(
             if row.missing or (at and time.monotonic() > until):
                 return
             try:
-                done = stages.play(row.fault, seed + at)
-                slow = done.slow and not done.wrong
-                if slow:
-                    done = stages.play(row.fault, seed + at, f"f{key[0]}{key[1][:1].lower()}-{seed + at}-again")
+                done, slow = stages.tried(row.fault, seed + at)
             except ToolMissing as missing:
                 row.missing = str(missing)
                 return

@@ -348,7 +348,7 @@ class Stage:
             self.result.must(ended.code == 0, f"a worker that was not killed failed: {how(ended)}")
         return ended.killed
 
-    def until(self, holds: Callable[[], T], what: str, *, within_s: float = 20.0) -> T:
+    def until(self, holds: Callable[[], T], what: str, *, within_s: float = 40.0) -> T:
         """Wait for something; a problem if it does not come."""
         deadline = time.monotonic() + within_s
         while not (answer := holds()):

@@ -33,12 +33,34 @@ OF_THE_SURROUNDINGS = (
 )  # fmt: skip
 
 
+@pytest.hookimpl(trylast=True)  # after the shuffle
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is of SQLite alone where tests run on another store."""
+    """Leave out what is of SQLite alone where tests run on another store; begin with what takes long."""
     left_out = [item for item in items if item.get_closest_marker("sqlite") and is_on_another_store(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items[:] = begun_with_the_long(items, workers, float(config.getini("timeout")))
+
+
+def begun_with_the_long(items: list[pytest.Item], workers: int, most_s: float) -> list[pytest.Item]:
+    """Return the tests so that each worker begins with some of those that may take long, and all end together.
+
+    Each worker is given as many tests in a row as any other, and takes over from the end of another's row what that has
+    not begun: there nothing may stand that takes minutes. `most_s` is the time limit of whatever has none of its own.
+    """
+    limits = {item: item.get_closest_marker("timeout") for item in items}
+    long = [item for item, limit in limits.items() if limit is not None and limit.args[0] > most_s]
+    rest = [item for item in items if item not in set(long)]
+    rows: list[pytest.Item] = []
+    for number in range(workers):
+        first = long[number::workers]
+        share = max(0, (len(items) - len(rows)) // (workers - number) - len(first))
+        rows += [*first, *rest[:share]]
+        rest = rest[share:]
+    return rows
 
 
 def is_on_another_store(item: pytest.Item) -> bool:

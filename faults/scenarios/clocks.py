@@ -14,6 +14,7 @@ from faults.scenarios.workers import begin, rests, stop
 from faults.scoreboard import Fault
 from faults.stage import SECONDS_MOST, Stage
 from faults.strace import ToolMissing
+from faults.tools import UNHEARD_S
 from faults.worker import SKEW
 from milepost.core import entries as e
 from milepost.testing.world import Rules
@@ -33,7 +34,7 @@ def jumps(stage: Stage) -> None:
     """The wall clock jumps a day ahead or back in the middle of a run, while answers are lost as well."""
     jump = stage.chance.choice([DAY_MS, -DAY_MS])
     at = stage.chance.randrange(1, REQUESTS)
-    stage.declare(hears_s=0.25, key_ttl="3d", tries=5)
+    stage.declare(hears_s=UNHEARD_S, key_ttl="3d", tries=5)
     stage.outside.obey(Rules(seed=stage.seed, spares=("irreversible", "MAIL")))
     machine = stage.machine()
     life = stage.start("run", "twenty", "", "x")

@@ -183,7 +183,8 @@ def killed(stage: Stage, worker: Supervised, run_id: str) -> None:
     stage.result.must(len(unknown) == CALLS, f"the kill lists {len(unknown)} of {CALLS} as unknown")
     stage.until(lambda: worker.dead, "the worker is dead")
     took = time.monotonic() - returned
-    stage.result.must(took <= GRACE_S + LATE_S, f"the worker died {took:.1f} s after the kill")
+    if not stage.result.must(took <= GRACE_S + LATE_S, f"the worker died {took:.1f} s after the kill"):
+        stage.result.slow = True
     stage.result.met(worker.dead)
     stage.until(lambda: worker.log.read_text().count(" drives ") > 1, "another worker has begun", within_s=40)
     time.sleep(QUIET_S)

@@ -24,7 +24,7 @@ from faults.scenarios.postgres import UNDER_LOAD, applied, end, load, seen, two_
 from faults.scenarios.workers import rests, stop
 from faults.scoreboard import TEMPORAL, Fault
 from faults.stage import Stage
-from faults.tools import Order
+from faults.tools import HEARS_S, UNHEARD_S, Order
 from faults.worker import AUTHORITY, BUDGET
 from milepost.core import entries as e
 from milepost.drivers.temporal import start, workflow_id
@@ -125,7 +125,7 @@ def after_it_was_applied(stage: Stage) -> None:
     stage.declare(hears_s=LONG_S, timeout=f"{LONG_S:.0f}s")
     stage.outside.obey(Rules(script=(Toxic("drop"),)))
     killed(stage, tool, lambda: bool(stage.outside.lines()), "it is applied")
-    stage.declare(hears_s=0.5)
+    stage.declare(hears_s=HEARS_S)
     finish(stage, [stage.start("serve")], "killed when it was applied")
     was_unknown(stage)
     stage.result.must(len(stage.outside.lines()) == 1, f"applied {len(stage.outside.lines())} times")
@@ -152,7 +152,7 @@ def answer_lost(stage: Stage) -> None:
     on_temporal(stage)
     tool = baseline.chosen(stage, sorted(IRREVERSIBLE))
     toxic = stage.chance.choice([*LOST_ANSWERS, Toxic("reset", forward=False)])
-    stage.declare(hears_s=0.25)
+    stage.declare(hears_s=UNHEARD_S)
     stage.outside.obey(Rules(script=(toxic,)))
     begin(stage, tool)
     worker = stage.start("serve")

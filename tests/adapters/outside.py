@@ -54,7 +54,7 @@ from tests.runtime.stage import WITHIN_S, until
 
 KILL = "refund:applied"
 TURNS = 100
-SECONDS_MOST = 60
+SECONDS_MOST = 120
 
 TWO: list[tuple[str, str, dict[str, Any]]] = [
     ("call_1", "reserve", {"order": "o-1"}),

@@ -67,7 +67,7 @@ async def test_an_operator_who_holds_a_tool_stops_its_calls_alone_and_the_batch_
     async with stage.app(agent.workflow) as app:
         await app.thaw("tool:write_to", by="me", why="enough read")
 
-        assert await app.handle(handle.id, agent.workflow).result(timeout="20s") == "Done."
+        assert await app.handle(handle.id, agent.workflow).result(timeout="60s") == "Done."
     assert desk.done == ["refund o-1 300", "write_to ann"]
     assert len(desk.asked) == 2
 
@@ -83,7 +83,7 @@ async def test_an_operator_who_cancels_while_a_call_waits_leaves_what_was_done_o
         await parked(handle, "authority")
         await app.cancel(handle.id, why="enough", by="me")
         with pytest.raises(mp.RunCancelled, match="enough"):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
 
         effects = {one.tool: one.outcome for one in await app.inspect.effects(handle.id)}
         assert (effects["refund"], effects["write_to"]) == ("confirmed", "not_started")

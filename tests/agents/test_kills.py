@@ -19,7 +19,7 @@ from tests.agents import killed
 from tests.testing.books import Books, book, finding
 
 ROOT = Path(__file__).parent.parent.parent
-WITHIN_S = 60
+WITHIN_S = 120
 
 
 def process(folder: Path, kill_at: str = "") -> subprocess.CompletedProcess[str]:
@@ -52,7 +52,7 @@ def resolved(folder: Path, run_id: str, found: mp.Finding[Any]) -> str:
             (open_,) = await app.inspect.open_effects(run_id)
             assert (open_.tool, open_.outcome) == ("mail", "unknown")
             await app.resolve(run_id, open_.path, found, by="me", why="looked")
-            return await app.handle(run_id, killed.desk.workflow).result(timeout="30s")
+            return await app.handle(run_id, killed.desk.workflow).result(timeout="60s")
 
     return asyncio.run(by_hand())
 

@@ -33,7 +33,7 @@ HISTORY = (
 async def ended(stage: Stage, agent: agents.Agent[Any]) -> Any:
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task("Refund o-1."), budget=PLENTY)
-        return await handle.result(timeout="20s")
+        return await handle.result(timeout="60s")
 
 
 def test_a_conversation_becomes_requests_and_responses_in_turn() -> None:
@@ -102,7 +102,7 @@ async def test_its_streamed_text_is_shown_and_its_calls_are_made(stage: Stage) -
     screen = agents.Screen()
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task("x"), budget=PLENTY)
-        assert await handle.result(timeout="20s") == "Done."
+        assert await handle.result(timeout="60s") == "Done."
         async for event in handle.events():
             screen.take(event)
 
@@ -123,7 +123,7 @@ async def test_a_model_that_cannot_be_used_here_ends_the_run_at_once(stage: Stag
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task("x"), budget=PLENTY)
         with pytest.raises(mp.RunFailed, match="no-such-provider"):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
         detail = await app.inspect.detail(handle.id)
 
     assert (detail.row.why or "").startswith("model_refused: ")
@@ -252,7 +252,7 @@ async def test_a_whole_run_over_a_real_client_that_is_told_to_wait_once(stage: S
         agent = desk.agent(model=openai(url))
         async with stage.app(agent.workflow) as app:
             handle = await app.start(agent.workflow, agents.Task("Refund o-1."), budget={"turns": 2})
-            assert await handle.result(timeout="20s") == "Done."
+            assert await handle.result(timeout="60s") == "Done."
 
             visit = await app.inspect.visit(handle.id, "turn")
             assert visit is not None
@@ -280,7 +280,7 @@ async def test_what_no_second_try_mends_is_tried_once_over_a_real_client(
         async with stage.app(agent.workflow) as app:
             handle = await app.start(agent.workflow, agents.Task("x"), budget=PLENTY)
             with pytest.raises(mp.RunFailed):
-                await handle.result(timeout="20s")
+                await handle.result(timeout="60s")
             detail = await app.inspect.detail(handle.id)
 
     assert (detail.row.why or "").startswith(f"{meant}: ")

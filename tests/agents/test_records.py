@@ -31,7 +31,7 @@ async def approved(stage: Stage, agent: agents.Agent[Any], run_id: str) -> Any:
     async with stage.app(agent.workflow) as app:
         (asked,) = await app.inspect.approvals()
         await app.approve(asked.id, by="me")
-        return await app.handle(run_id, agent.workflow).result(timeout="20s")
+        return await app.handle(run_id, agent.workflow).result(timeout="60s")
 
 
 @pytest.mark.parametrize("done_to_it", ["deleted", "garbled"])

@@ -18,7 +18,7 @@ async def test_the_text_of_a_model_comes_in_pieces_that_name_their_segment_and_a
     agent = Desk().agent("It is paid back by now.", stream=True)
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task("x"), budget=PLENTY)
-        await handle.result(timeout="20s")
+        await handle.result(timeout="60s")
 
     found = [event["event"] for event in await pieces(stage, agent, handle.id)]
     assert "".join(piece["text"] for piece in found) == "It is paid back by now."
@@ -32,7 +32,7 @@ async def test_without_streaming_nothing_is_emitted(stage: Stage) -> None:
     agent = Desk().agent("It is paid back.")
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task("x"), budget=PLENTY)
-        await handle.result(timeout="20s")
+        await handle.result(timeout="60s")
 
     assert await pieces(stage, agent, handle.id) == []
 
@@ -66,7 +66,7 @@ async def test_after_a_re_entry_half_an_answer_is_superseded_and_never_spliced(s
     stop.set()
     await serving
     async with stage.app(agent.workflow) as app:
-        await app.handle(handle.id).result(timeout="20s")
+        await app.handle(handle.id).result(timeout="60s")
 
     screen = agents.Screen()
     found = await pieces(stage, agent, handle.id)

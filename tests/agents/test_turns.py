@@ -15,7 +15,7 @@ from tests.runtime.stage import Stage, names
 async def ended(stage: Stage, agent: agents.Agent[Any], text: str = "Refund o-1.", **options: Any) -> Any:
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task(text), budget=PLENTY, **options)
-        return await handle.result(timeout="20s")
+        return await handle.result(timeout="60s")
 
 
 async def why_failed(stage: Stage, agent: agents.Agent[Any]) -> str:
@@ -163,7 +163,7 @@ async def test_what_a_model_says_is_recorded_before_any_of_its_calls_is_planned(
     agent = desk.agent(agents.call("refund", order="o-1", cents=300), "Done.")
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task("x"), budget=PLENTY)
-        await handle.result(timeout="20s")
+        await handle.result(timeout="60s")
 
         told = [name for name in await names(app, handle.id) if name.startswith(("effect", "checkpointed"))]
         assert told[:6] == [
@@ -185,13 +185,13 @@ async def test_the_same_agent_goes_on_from_an_earlier_conversation(stage: Stage)
     agent = desk.agent(agents.call("look_up", order="o-1"), "300 cents.")
     async with stage.app(agent.workflow) as app:
         first = await app.start(agent.workflow, agents.Task("How much?"), budget=PLENTY)
-        await first.result(timeout="20s")
+        await first.result(timeout="60s")
         before = await agents.history(app, agent, first.id)
         assert [type(message).__name__ for message in before] == ["Words", "Reply", "Answer", "Reply"]
 
         again = agents.Task("And o-2?", history=tuple(before))
         second = await app.start(agent.workflow, again, budget=PLENTY)
-        await second.result(timeout="20s")
+        await second.result(timeout="60s")
 
     assert desk.asked[2].messages == (*before, agents.Words("And o-2?"))
     assert unanswered(desk.asked[3].messages) == []
@@ -205,7 +205,7 @@ async def test_calls_that_a_model_gives_no_id_have_one_of_their_own_in_the_whole
         history: tuple[agents.Message, ...] = ()
         for _ in range(3):
             handle = await app.start(agent.workflow, agents.Task("How much?", history=history), budget=PLENTY)
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
             history = tuple(await agents.history(app, agent, handle.id))
 
     made = [call.id for message in history if isinstance(message, agents.Reply) for call in message.calls]
@@ -222,7 +222,7 @@ async def test_a_final_answer_that_was_sent_back_is_not_shown_as_the_result(stag
     async with stage.app(agent.workflow) as app:
         handle = await app.start(agent.workflow, agents.Task("Refund o-1."), budget=PLENTY)
         with pytest.raises(mp.RunFailed):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
         answer = (await agents.history(app, agent, handle.id))[-1]
 
     assert isinstance(answer, agents.Answer)

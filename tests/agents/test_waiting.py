@@ -37,7 +37,7 @@ async def test_an_approval_in_the_middle_parks_one_call_and_its_siblings_finish(
         (asked,) = await app.inspect.approvals()
         await app.approve(asked.id, by="me")
 
-        assert await app.handle(handle.id).result(timeout="20s") == "Done."
+        assert await app.handle(handle.id).result(timeout="60s") == "Done."
         assert [answer.outcome for answer in answers(desk.asked[1])] == ["confirmed"] * 3
         assert sorted(desk.done) == ["look_up o-1", "mail ann", "refund o-1 300"]
 
@@ -51,7 +51,7 @@ async def test_a_call_that_a_person_denied_is_told_as_denied_and_the_model_goes_
         (asked,) = await app.inspect.approvals()
         await app.deny(asked.id, why="no mails", by="me")
 
-        assert await handle.result(timeout="20s") == "Then not."
+        assert await handle.result(timeout="60s") == "Then not."
         told = answers(desk.asked[1])
         assert [answer.outcome for answer in told] == ["confirmed", "denied", "confirmed"]
         assert "nothing was done" in told[1].text
@@ -110,7 +110,7 @@ async def test_the_model_is_told_of_an_unknown_call_what_a_person_found_out(
         (open_,) = await app.inspect.open_effects(handle.id)
         await app.resolve(handle.id, open_.path, finding, by="me", why="looked")
 
-        assert await handle.result(timeout="20s") == "Done."
+        assert await handle.result(timeout="60s") == "Done."
         assert answers(desk.asked[1])[1].outcome == told
         assert desk.done.count("mail ann") == 1
 
@@ -169,7 +169,7 @@ async def test_what_two_calls_wait_for_may_come_in_any_order(stage: Stage) -> No
 
         await until(one_done)
         await app.approve(first.id, by="me")
-        assert await handle.result(timeout="20s") == "Done."
+        assert await handle.result(timeout="60s") == "Done."
         assert [answer.outcome for answer in answers(desk.asked[1])] == ["confirmed", "confirmed"]
         assert sorted(desk.done) == ["mail ann", "mail bob"]
 
@@ -195,7 +195,7 @@ async def test_a_kill_while_a_model_is_asked_leaves_nothing_that_would_be_asked_
         never.set()
 
         with pytest.raises(mp.RunKilled):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
         reached.clear()
     async with stage.app(agent.workflow) as app:
         (row,) = await app.inspect.runs(Query())

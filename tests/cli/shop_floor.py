@@ -23,7 +23,6 @@ from milepost.stores.api import Query, Store
 from tests.polling import eventually
 
 PROGRAM = Path(__file__).with_name("shop.py")
-WORKER_WITHIN_S = 30.0
 
 
 @dataclass
@@ -84,7 +83,7 @@ class Shop:
         """Run the command line in a process of its own."""
         command = [sys.executable, "-m", "milepost", *args]
         return subprocess.run(
-            command, cwd=self.folder, text=True, capture_output=True, timeout=60, check=False, **options
+            command, cwd=self.folder, text=True, capture_output=True, timeout=90, check=False, **options
         )
 
     def worker(self, *args: str, **options: Any) -> subprocess.Popen[str]:
@@ -93,7 +92,7 @@ class Shop:
         with (self.folder / f"worker-{len(self.workers)}.log").open("w") as log:
             process = subprocess.Popen(command, cwd=self.folder, text=True, stdout=log, stderr=log, **options)
         self.workers.append(process)
-        eventually(lambda: "drives" in self.log(process), within_s=WORKER_WITHIN_S, saying="the worker drives")
+        eventually(lambda: "drives" in self.log(process), saying="the worker drives")
         return process
 
     def log(self, process: subprocess.Popen[str]) -> str:
@@ -106,7 +105,7 @@ async def drive_all(app: App, until: Callable[[Store], Awaitable[bool]] | None =
     stop = asyncio.Event()
     serving = asyncio.create_task(app.serve(stop, together=20, grace="1s"))
     with opened(app.store) as store:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await (until or _rests)(store) and not serving.done():  # noqa: ASYNC110  the store has no event to wait for
                 await asyncio.sleep(0.01)
     stop.set()

@@ -102,14 +102,14 @@ def test_a_worker_with_a_trust_file_takes_signed_answers_and_no_others(shop: Sho
     key = trusting(shop)
     shop.worker("--trust", "operators.toml")
     shop.ok("approve", approval, "--by", "ann")
-    eventually(lambda: bool(shop.read("show", run)["refused_answers"]), within_s=20, saying="it is refused")
+    eventually(lambda: bool(shop.read("show", run)["refused_answers"]), saying="it is refused")
     assert [one["code"] for one in shop.read("show", run)["refused_answers"]] == ["unsigned"]
     assert shop.ledger() == []
 
     told = shop.read("approve", approval, "--key", str(key))
 
     assert told["signed"] is True
-    eventually(lambda: shop.status(run) == "done", within_s=20, saying="it is sent")
+    eventually(lambda: shop.status(run) == "done", saying="it is sent")
     (used,) = shop.read("approvals", "--all")
     assert (used["verdict"], used["by"]) == ("used", "ann")
 
@@ -120,7 +120,7 @@ def test_the_trust_file_may_be_named_in_pyproject(shop: Shop, waiting: tuple[str
     (shop.folder / "pyproject.toml").write_text('[tool.milepost]\ntrust = "operators.toml"\napp = "shop:app"\n')
     shop.worker()
     shop.ok("approve", approval, "--by", "ann")
-    eventually(lambda: bool(shop.read("show", run)["refused_answers"]), within_s=20, saying="it is refused")
+    eventually(lambda: bool(shop.read("show", run)["refused_answers"]), saying="it is refused")
     assert shop.ledger() == []
 
 

@@ -58,7 +58,7 @@ def test_it_leaves_the_file_as_it_was(shop: Shop) -> None:
 def test_a_living_worker_keeps_its_locks_and_its_runs_while_the_doctor_looks(shop: Shop) -> None:
     worker = shop.worker()
     shop.start("buy", "hangs")
-    eventually(lambda: shop.read("runs", "--status", "running"), saying="the worker drives the run")
+    eventually(shop.ledger, saying="the effect is in flight")
 
     for _ in range(3):
         found = findings(shop, 0)

@@ -30,7 +30,7 @@ def port_of(shop: Shop, worker: "subprocess.Popen[str]") -> int:
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -114,7 +114,7 @@ def test_schedules_are_listed_with_their_next_tick(shop: Shop) -> None:
     worker = shop.worker()
     eventually(lambda: bool(shop.read("schedules")))
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(timeout=30) == 0
+    assert worker.wait(timeout=60) == 0
 
     (row,) = shop.read("schedules")
 

@@ -124,4 +124,4 @@ def test_a_worker_for_production_starts_where_nothing_is_lacking(shop: Shop) -> 
     (shop.folder / "policy.toml").chmod(0o644)
     worker = shop.worker("--production", "--app", "good:app")
     worker.terminate()
-    assert worker.wait(timeout=30) == 0, shop.log(worker)
+    assert worker.wait(timeout=60) == 0, shop.log(worker)

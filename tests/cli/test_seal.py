@@ -266,5 +266,5 @@ def test_a_worker_with_a_seal_that_agrees_drives_and_the_store_goes_on_agreeing(
 
     keyed.worker("--seal", "shop.seal", "--trust", "operators.toml")
 
-    eventually(lambda: keyed.status(run) == "done", within_s=20, saying="the run is done")
+    eventually(lambda: keyed.status(run) == "done", saying="the run is done")
     assert compare(keyed) == (0, [])

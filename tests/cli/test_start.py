@@ -15,7 +15,7 @@ def driven(shop: Shop) -> Iterator[None]:
     worker = shop.worker()
     yield
     worker.terminate()
-    assert worker.wait(timeout=30) == 0, shop.log(worker)
+    assert worker.wait(timeout=60) == 0, shop.log(worker)
 
 
 def test_a_start_is_durable_before_the_command_ends_and_says_what_must_run(shop: Shop) -> None:
@@ -94,13 +94,13 @@ def test_a_named_store_must_be_there_so_that_a_misspelt_path_makes_no_second_one
 
 def test_waiting_prints_the_result_and_ends_with_0(shop: Shop) -> None:
     with driven(shop):
-        assert shop.ok("start", "buy", '"one"', "--wait", "--timeout", "30s") == '"receipt for one"\n'
-        assert shop.read("start", "buy", '"two"', "--wait", "--timeout", "30s")["result"] == "receipt for two"
+        assert shop.ok("start", "buy", '"one"', "--wait", "--timeout", "60s") == '"receipt for one"\n'
+        assert shop.read("start", "buy", '"two"', "--wait", "--timeout", "60s")["result"] == "receipt for two"
 
 
 def test_waiting_for_a_run_that_fails_ends_with_code_6(shop: Shop) -> None:
     with driven(shop):
-        result = shop.milepost("start", "failing", "--wait", "--timeout", "30s")
+        result = shop.milepost("start", "failing", "--wait", "--timeout", "60s")
 
     assert result.exit_code == 6
     assert "it is not mended yet" in result.stdout
@@ -110,7 +110,7 @@ def test_waiting_for_a_run_that_fails_ends_with_code_6(shop: Shop) -> None:
 def test_waiting_for_a_run_that_needs_a_person_ends_with_code_5_and_the_command_to_type(shop: Shop) -> None:
     with driven(shop):
         for args in (["mailing", '"bob"'], ["family"]):
-            result = shop.milepost("start", *args, "--wait", "--timeout", "30s")
+            result = shop.milepost("start", *args, "--wait", "--timeout", "60s")
             assert result.exit_code == 5
             assert "milepost approve ap-" in result.stderr
 
@@ -130,7 +130,7 @@ def test_a_verb_that_waits_ends_when_a_worker_has_acted(shop: Shop) -> None:
     [approval] = shop.read("show", run)["approvals"]
 
     with driven(shop):
-        told = shop.read("approve", approval["approval"], "--by", "ann", "--wait", "--timeout", "30s")
+        told = shop.read("approve", approval["approval"], "--by", "ann", "--wait", "--timeout", "60s")
 
     assert (told["status"], told["undelivered"]) == ("done", 0)
     assert shop.ledger() == ["mail bob"]

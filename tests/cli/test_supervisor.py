@@ -13,6 +13,9 @@ from tests.cli.shop_floor import Shop
 from tests.cli.test_worker import in_flight
 from tests.polling import eventually
 
+FROZEN = "2s"  # longer than a machine with much to do keeps a worker from its beat
+WOULD_TAKE_S = 60  # without being ended from outside: so long a call blocks
+
 PROGRAM = """
 import asyncio, os, subprocess, sys, time
 from pathlib import Path
@@ -39,7 +42,8 @@ async def charge(order: str) -> str:
                 pass  # keeps its cancellation to itself
     if order.startswith("starts"):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-        Path("grandchild").write_text(str(child.pid))
+        Path("grandchild.part").write_text(str(child.pid))
+        Path("grandchild.part").rename("grandchild")
         await asyncio.sleep(60)
     return f"receipt for {order}"
 
@@ -91,13 +95,13 @@ def gone(pid: int) -> bool:
 
 def test_a_worker_whose_event_loop_stands_is_killed_and_started_again(floor: Shop) -> None:
     """Requirement 66. What was in flight is unknown, and found out by the next life."""
-    worker = floor.worker("--frozen", "1s")
+    worker = floor.worker("--frozen", FROZEN)
     run = begin(floor, "blocks")
 
-    eventually(lambda: floor.status(run) == "done", within_s=30)
+    eventually(lambda: floor.status(run) == "done")
 
     assert floor.ledger() == ["blocks"]
-    assert "no sign of life for 1 s" in floor.log(worker)
+    assert "no sign of life for 2 s" in floor.log(worker)
     assert "started again (1 of 5)" in floor.log(worker)
     names = [line["entry"] for line in floor.read("journal", run)]
     assert names.index("effect_started") < names.index("effect_unknown") < names.index("effect_confirmed")
@@ -106,14 +110,14 @@ def test_a_worker_whose_event_loop_stands_is_killed_and_started_again(floor: Sho
 
 def test_a_stopped_worker_is_killed_and_started_again(floor: Shop) -> None:
     """Requirement 66. SIGSTOP leaves it its locks and its lease, and nobody else can help."""
-    worker = floor.worker("--frozen", "1s")
+    worker = floor.worker("--frozen", FROZEN)
     process = child_of(worker.pid)
     first = floor.start("buy", "zero")
     eventually(lambda: floor.status(first) == "done", saying="it lives")
 
     os.kill(process, signal.SIGSTOP)
 
-    eventually(lambda: floor.log(worker).count(" drives ") == 2, within_s=30)
+    eventually(lambda: floor.log(worker).count(" drives ") >= 2)
     assert gone(process)
     run = floor.start("buy", "one")
     eventually(lambda: floor.status(run) == "done")
@@ -139,11 +143,11 @@ def stands(self, appends):
 Batch.together = stands
 """
     )
-    worker = floor.worker("--frozen", "1s")
+    worker = floor.worker("--frozen", FROZEN)
     (floor.folder / "freeze").touch()
     run = floor.start("buy", "one")
 
-    eventually(lambda: floor.status(run) == "done", within_s=40)
+    eventually(lambda: floor.status(run) == "done")
 
     assert "no sign of life" in floor.log(worker)
     assert floor.ledger() == ["one"]
@@ -160,16 +164,16 @@ def test_a_call_of_a_killed_run_that_does_not_let_go_ends_its_worker_within_the_
     began = time.monotonic()
 
     assert told["unknown"] == [{"run": run, "path": "buy/charge#1"}]
-    eventually(lambda: gone(process), within_s=10)
-    assert time.monotonic() - began < 8
-    eventually(lambda: floor.log(worker).count(" drives ") == 2, within_s=30)
+    eventually(lambda: gone(process))
+    assert time.monotonic() - began < WOULD_TAKE_S / 2
+    eventually(lambda: floor.log(worker).count(" drives ") >= 2)
     assert "has not let go within the grace" in floor.log(worker)
     assert floor.status(run) == "killed"
     assert floor.ledger() == [order], "nothing resumes by itself"
 
 
 def test_a_killed_run_whose_calls_let_go_ends_no_worker(floor: Shop) -> None:
-    worker = floor.worker("--grace", "1s")
+    worker = floor.worker("--grace", "30s")
     process = child_of(worker.pid)
     run = begin(floor, "starts")
 
@@ -191,7 +195,7 @@ def test_what_a_tool_has_started_ends_with_its_worker(floor: Shop) -> None:
 
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(timeout=30) == 0
+    assert worker.wait(timeout=60) == 0
     eventually(lambda: gone(grandchild))
 
 
@@ -201,7 +205,7 @@ def test_a_worker_that_does_not_leave_within_its_grace_is_killed(floor: Shop) ->
 
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(timeout=30) == 128 + signal.SIGKILL
+    assert worker.wait(timeout=60) == 128 + signal.SIGKILL
     assert "was asked to leave" in floor.log(worker)
 
 
@@ -213,23 +217,23 @@ def test_a_hard_stop_kills_the_worker_and_lifting_it_starts_it_again(floor: Shop
 
     floor.ok("stop", "--hard", "--why", "a fire")
 
-    eventually(lambda: gone(process), within_s=5)
+    eventually(lambda: gone(process))
     eventually(lambda: "starts again once that is lifted" in floor.log(worker))
     second = floor.start("buy", "two")
     assert floor.ledger() == ["starts"]
     floor.ok("stop", "--lift", "--why", "it is out")
-    eventually(lambda: floor.status(second) == "done", within_s=30)
+    eventually(lambda: floor.status(second) == "done")
     eventually(lambda: floor.status(run) == "done")
     assert floor.ledger() == ["starts", "two"]
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(timeout=30) == 0
+    assert worker.wait(timeout=60) == 0
 
 
 def test_a_worker_that_somebody_kills_is_started_again_but_not_for_ever(floor: Shop) -> None:
     """Requirement 69."""
     worker = floor.worker()
     os.kill(child_of(worker.pid), signal.SIGKILL)
-    eventually(lambda: floor.log(worker).count(" drives ") == 2, within_s=30)
+    eventually(lambda: floor.log(worker).count(" drives ") >= 2)
 
     watching = supervisor.Supervisor(["sh", "-c", "kill -9 $$"], grace_s=1, frozen_s=1)
     watching._pause = lambda restarts: restarts <= supervisor.RESTARTS_MOST  # type: ignore[method-assign]
@@ -257,5 +261,5 @@ def test_a_worker_without_a_supervisor_drives_as_well(shop: Shop) -> None:
     worker.send_signal(signal.SIGTERM)
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(timeout=30) in {128 + signal.SIGTERM, 0}
+    assert worker.wait(timeout=60) in {128 + signal.SIGTERM, 0}
     assert shop.status(run) != "done"

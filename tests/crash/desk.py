@@ -207,7 +207,7 @@ async def main() -> None:
         authority = mp.Authority("desk", scopes={"pay"})
         handle = await app.start(desk, "1", key="case-1", authority=authority, budget={"usd": 10, "tokens": 30})
         operator = asyncio.create_task(operate(app, handle.id))
-        ended = asyncio.create_task(handle.result(timeout="30s"))
+        ended = asyncio.create_task(handle.result(timeout="60s"))
         await asyncio.wait([operator, ended], return_when=asyncio.FIRST_COMPLETED)
         if operator.done():
             operator.result()

@@ -22,7 +22,7 @@ def test_the_first_example_killed_in_its_sleep_and_run_again_charges_once_and_pr
     ledger = tmp_path / "ledger.txt"
     first = subprocess.Popen(FIRST, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE)
     try:
-        eventually(ledger.exists, saying="it charged, and sleeps")
+        eventually(lambda: ledger.exists() and ledger.read_text(), saying="it charged, and sleeps")
     finally:
         first.send_signal(signal.SIGKILL)
         out, _ = first.communicate()
@@ -30,7 +30,7 @@ def test_the_first_example_killed_in_its_sleep_and_run_again_charges_once_and_pr
 
     for _ in range(2):  # the same command again, and once more when all is done
         again = subprocess.run(
-            FIRST, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=20, check=True
+            FIRST, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=60, check=True
         )
         assert again.stdout == b"receipt for order-1\n"
         assert ledger.read_text() == "order-1 500\n"

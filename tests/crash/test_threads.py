@@ -15,7 +15,7 @@ from milepost.core import entries as e
 from milepost.testing.check import check
 from tests.crash.world import World
 
-WITHIN_S = 20
+WITHIN_S = 60
 
 
 class Slow:
@@ -46,7 +46,7 @@ class Slow:
                 raise ConnectionError("the question came to nothing")
             return mp.happened("placed") if self.world.find("place", thing=thing) else mp.did_not_happen()
 
-        @mp.tool(effect="read", timeout="20s")
+        @mp.tool(effect="read", timeout="60s")
         async def busy() -> None:
             await asyncio.to_thread(self.rest.wait, WITHIN_S)
 
@@ -123,7 +123,7 @@ def test_what_a_thread_does_after_its_segment_ended_contradicts_the_record_and_b
             slow.go.set()
             await until(lambda: slow.entries(handle.id, e.Contradicted))
             with pytest.raises(mp.RunBlocked):
-                await handle.result(timeout="5s")
+                await handle.result(timeout="60s")
 
     asyncio.run(scenario())
     assert len(slow.world.lines()) == 1
@@ -143,7 +143,7 @@ def test_a_question_that_ends_late_says_nothing_about_the_thread_that_still_acts
             await until(asked_again)
             assert await slow.entries(handle.id, e.AttemptQuieted) == []
             slow.go.set()
-            assert await handle.result(timeout="20s") == "placed"
+            assert await handle.result(timeout="60s") == "placed"
             assert len(await slow.entries(handle.id, e.EffectStarted)) == 1
 
     asyncio.run(scenario())

@@ -99,7 +99,7 @@ async def pay() -> None:
     async with app_of() as app:
         handle = await app.start(order, "first", key=KEY)
         await app.send(handle.id, "word", "yes", id="one")
-        sys.stdout.write(json.dumps(await handle.result(timeout="30s")))
+        sys.stdout.write(json.dumps(await handle.result(timeout="60s")))
 
 
 async def go_back() -> None:
@@ -112,7 +112,7 @@ async def go_back() -> None:
             await asyncio.sleep(PAUSE_S)
         if (await handle.status()).status != "done":
             await app.send(handle.id, "word", "no", id="two")
-        sys.stdout.write(json.dumps(await handle.result(timeout="30s")))
+        sys.stdout.write(json.dumps(await handle.result(timeout="60s")))
 
 
 async def _asked(app: mp.App, run_id: str) -> bool:

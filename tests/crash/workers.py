@@ -81,7 +81,7 @@ class Fleet:
         """Wait for the run's end and return its result."""
 
         async def wait(app: App) -> Any:
-            return await app.handle(run_id).result(timeout="20s")
+            return await app.handle(run_id).result(timeout="60s")
 
         return self.client(wait)
 

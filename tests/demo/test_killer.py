@@ -9,6 +9,7 @@ import pytest
 from milepost.cli.demo.failure import DemoFailed
 from milepost.cli.demo.killer import Killer, Plan, Report
 from tests.demo.processes import is_gone
+from tests.polling import eventually
 
 # One byte for each step, forty in all; a step is "begun" while the second file is longer than the first.
 WORKER = """
@@ -19,7 +20,7 @@ with pids.open("a") as file:
     print(__import__("os").getpid(), file=file)
 while (done := len(steps.read_bytes()) if steps.exists() else 0) < 40:
     begun.write_bytes(b"." * (done + 1))
-    time.sleep(0.005)
+    time.sleep(0.01)
     with steps.open("ab") as file:
         file.write(b".")
 """
@@ -33,7 +34,7 @@ QUICK = Plan(
     early_life=(0.0, 0.05),
     patience=0.1,
     linger=(0.0, 0.01),
-    whole_time=20.0,
+    whole_time=120.0,
 )
 
 
@@ -118,7 +119,7 @@ def test_an_effect_that_an_earlier_kill_left_in_flight_does_not_count_again(work
 
 def test_an_aimed_kill_waits_for_an_effect_that_is_worth_it_and_no_longer_than_its_patience(work: Work) -> None:
     plan = replace(QUICK, kills=1, on_effect=0, early_share=0.0, aimed_share=1.0, patience=0.5)
-    killer = work.killer(plan, WORKER.replace("0.005", "0.05"))
+    killer = work.killer(plan, WORKER.replace("0.01", "0.05"))
     killer._worth = lambda _: False
 
     (kill,) = killer.run().kills
@@ -141,10 +142,11 @@ def test_a_worker_that_fails_by_itself_is_restarted_only_so_often(work: Work) ->
 
 
 def test_a_worker_that_never_ends_is_ended_with_the_time_of_the_demo(work: Work) -> None:
-    program = WORKER.replace("< 40", "< 10**9")
+    killer = work.killer(replace(QUICK, kills=0, on_effect=0, whole_time=0.5), WORKER.replace("< 40", "< 10**9"))
+    killer._progress = lambda: len(eventually(work.pids, saying="the worker runs"))
 
     with pytest.raises(DemoFailed):
-        work.killer(replace(QUICK, kills=0, on_effect=0, whole_time=0.5), program).run()
+        killer.run()
 
     assert work.pids() != []
     assert all(is_gone(pid) for pid in work.pids())

@@ -117,14 +117,14 @@ def test_a_run_that_was_given_an_outcome_is_not_told_when_it_is_undone(tmp_path:
     async def undo() -> tuple[list[str], str]:
         async with app:
             one, other = [await app.start(buy, number, key=f"key-{number}") for number in (1, 2)]
-            await one.result(timeout="10s")
-            await other.result(timeout="10s")
+            await one.result(timeout="60s")
+            await other.result(timeout="60s")
             await app.rewind(one.id, to="0", by="ann", why="the wrong order")
             for _ in range(500):
                 if "rewound" in [line.name for line in await app.inspect.journal(one.id)]:
                     break
                 await asyncio.sleep(0.01)
-            await one.result(timeout="10s")
+            await one.result(timeout="60s")
             return ledger, (await other.status()).status
 
     assert asyncio.run(undo()) == (["pay o-1", "pay back o-1", "pay o-1"], "done")

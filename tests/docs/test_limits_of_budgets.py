@@ -105,6 +105,6 @@ def test_a_child_that_was_started_before_keeps_the_scope_that_its_parent_lost(tm
             await app._operator().revoke(handle.id, by="ann", why="x", scopes=["shop:buy"])
             [below] = await app.inspect.runs(Query(parent=handle.id))
             await app.send(below.id, "go", 1)
-            return await handle.result(timeout="10s")
+            return await handle.result(timeout="60s")
 
     assert asyncio.run(scene()) == "one taken"

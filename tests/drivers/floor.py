@@ -35,7 +35,7 @@ from tests.servers.temporal import TemporalServer
 
 T = TypeVar("T")
 NO_HEARTBEAT_S = 300.0  # so long that only a lock file, or a lease, can tell that a worker is gone
-CLOSES_S = 60.0
+CLOSES_S = 90.0
 ON_BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 
 
@@ -111,7 +111,7 @@ class Floor:
 
         return self.ask(begin)
 
-    def result(self, run_id: str, within: str = "60s") -> Any:
+    def result(self, run_id: str, within: str = "90s") -> Any:
         """Wait for a run's end and return its result."""
         return self.app(lambda app: app.handle(run_id).result(timeout=within))
 

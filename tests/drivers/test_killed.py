@@ -200,7 +200,7 @@ def test_a_worker_that_is_told_to_leave_gives_its_runs_to_another(floor: Floor, 
 
     leaving.send_signal(number)
 
-    assert leaving.wait(30) == 0
+    assert leaving.wait(60) == 0
     assert len(floor.result(run)) == 6
     assert floor.closed(run).name == "COMPLETED"
     assert floor.judged() == []

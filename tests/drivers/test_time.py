@@ -24,7 +24,7 @@ async def sleeps_a_month(store: str) -> tuple[list[str], str, list[int]]:
         handle = await app.start(desk.monthly, "rent")
         status = await (await drive(server.client, handle.id)).result()  # awaiting this is what makes the server skip
         confirmed = [line.at for line in await app.inspect.journal(handle.id) if line.name == "effect_confirmed"]
-        return await handle.result(timeout="30s"), status, confirmed
+        return await handle.result(timeout="60s"), status, confirmed
 
 
 @ON_BOTH

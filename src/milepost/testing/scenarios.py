@@ -33,8 +33,8 @@ R = TypeVar("R")
 
 LOST = (Toxic("reset", forward=True), Toxic("gateway", status=504, forward=True), Toxic("truncate"))
 TAKES_OVER_AFTER = 12  # so many leaps tell that a worker waits for another one
-LANDS_MOST_S = 10.0
-WAKES_MOST_S = 10.0
+LANDS_MOST_S = 30.0
+WAKES_MOST_S = 30.0
 MARGIN_MS = 5_000
 LATE_BY_MS = 50
 RETURNED = ": returned"

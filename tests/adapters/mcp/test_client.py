@@ -156,7 +156,7 @@ async def test_a_call_that_outlasts_its_timeout_is_unknown(store: str) -> None:
     """Requirement 11. The server still works on it."""
     outside = Outside()
     outside.release.clear()
-    bank = Server("bank", outside.connect, act={"timeout": "200ms"})
+    bank = Server("bank", outside.connect, act={"timeout": "1s"})
     tools = list((await bank.tools()).values())
 
     async with mp.App(store, tools=tools).attach(key="thread-1") as run:
@@ -193,7 +193,7 @@ async def test_a_server_that_is_busy_with_one_call_does_not_lose_it_to_the_next_
     monkeypatch.setattr("milepost.adapters.mcp.connection.IDLE_S", 0)
     outside = Outside()
     outside.release.clear()
-    bank = Server("bank", Connection("bank", outside.connect_busy, connect_s=0.3), act={})
+    bank = Server("bank", Connection("bank", outside.connect_busy, connect_s=1.5), act={})
     tools = list((await bank.tools()).values())
 
     async with mp.App(store, tools=tools).attach(key="thread-1") as run:
@@ -298,7 +298,7 @@ def test_a_process_killed_in_its_second_call_of_two_repeats_neither(town: Town, 
         told, _ = first.communicate()
     town.behave("hold", "batch.2")
 
-    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
 
     assert (first.returncode, told) == (-9, "")
     assert again.stdout.split() == ["Confirmed", "unknown"]

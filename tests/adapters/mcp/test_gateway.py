@@ -240,8 +240,8 @@ async def test_a_log_does_not_quote_the_arguments_of_a_call(town: Town, order: s
     async with host(address) as client:
         answer = await client.call_tool("bank_charge", {"order": order, "cents": "sk-secret"})
     gateway.terminate()
-    assert gateway.stderr is not None
-    logged = gateway.stderr.read()
+    await soon(lambda: gateway.poll() is not None)
+    logged = town.said(gateway)
 
     assert "sk-secret" in said(answer)
     assert "bank_charge of desk: invalid_arguments" in logged

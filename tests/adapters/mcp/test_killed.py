@@ -130,7 +130,7 @@ def test_a_gateway_on_stdin_that_is_told_to_end_records_what_is_under_way_first(
             gateway.stdin.close()
         gateway.send_signal(signal.SIGINT if how == "SIGINT" else signal.SIGTERM)
         town.behave("hold", order)
-        assert gateway.wait(20) == 0
+        assert gateway.wait(60) == 0
         assert gateway.stdout is not None
         told = [json.loads(line) for line in gateway.stdout]
 

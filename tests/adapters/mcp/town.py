@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from asyncio import CancelledError
@@ -17,12 +18,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
 from tests.polling import eventually
-from tests.servers.kept import free_port
 
 T = TypeVar("T")
 BANK = Path(__file__).with_name("bank.py")
 TOKENS = {"DESK_TOKEN": "desk-secret", "CLERK_TOKEN": "clerk-secret"}
 PAUSE_S = 0.01
+LISTENS = re.compile(r"running on (http://\S+) ")
+LISTENING = re.compile(r"^listening on (.+)\n", re.MULTILINE)
 
 FILE = """
 store = "sqlite:///NAME.db"
@@ -101,15 +103,14 @@ class Town:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes: list[subprocess.Popen[str]] = []
-        self.bank = f"http://127.0.0.1:{free_port()}/mcp"
+        self.bank = ""
 
     # ------------------------------------------------------------ the outside world
 
     def open_bank(self) -> None:
-        """Start the bank over HTTP."""
-        port = self.bank.removesuffix("/mcp").rpartition(":")[2]
-        self.start(str(BANK), str(self.folder), port)
-        eventually(lambda: _answers(self.bank), saying="the bank listens")
+        """Start the bank over HTTP, at a free port: it takes one itself, and says which."""
+        bank = self.start(str(BANK), str(self.folder), "0")
+        self.bank = f"{self.heard(bank, LISTENS)}/mcp"
 
     def ledger(self, kind: str, over: str) -> list[dict[str, Any]]:
         """Return what the bank did for one order, or one receiver of mail."""
@@ -142,24 +143,34 @@ class Town:
 
     def start(self, *command: str) -> "subprocess.Popen[str]":
         """Start a Python process; it is ended with the tests."""
-        process = subprocess.Popen(
-            [sys.executable, *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-            env={**os.environ, **TOKENS}, cwd=self.folder,
-        )  # fmt: skip
+        with self.log(len(self.processes)).open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, *command], stderr=log, stdout=subprocess.DEVNULL, text=True,
+                env={**os.environ, **TOKENS}, cwd=self.folder,
+            )  # fmt: skip
         self.processes.append(process)
         return process
+
+    def log(self, number: int) -> Path:
+        """Return where a process writes what it has to say."""
+        return self.folder / f"process-{number}.log"
+
+    def said(self, process: "subprocess.Popen[str]") -> str:
+        """Return what a process has said so far."""
+        return self.log(self.processes.index(process)).read_text()
+
+    def heard(self, process: "subprocess.Popen[str]", what: re.Pattern[str]) -> str:
+        """Wait until a process says something; return the part of it that is asked for."""
+        eventually(lambda: what.search(self.said(process)) or process.poll() is not None, saying="it says it, or ends")
+        found = what.search(self.said(process))
+        assert found is not None, f"it ended: {self.said(process)}"
+        return found[1]
 
     def open_gateway(self, name: str) -> "tuple[subprocess.Popen[str], str]":
         """Start a gateway over HTTP at a free port, and return it with its address."""
         file = str(self.file(name))
         process = self.start("-m", "milepost", "gateway", "--config", file, "--http", "--port", "0")
-        assert process.stderr is not None
-        said = ""
-        for line in process.stderr:
-            said += line
-            if line.startswith("listening on "):
-                return process, line.removeprefix("listening on ").strip()
-        raise AssertionError(f"the gateway ended: {said}")
+        return process, self.heard(process, LISTENING)
 
     def stdio(self, name: str) -> StdioServerParameters:
         """Return how a host starts a gateway as its child."""
@@ -179,8 +190,6 @@ class Town:
         for process in self.processes:
             process.kill()
             process.wait()
-            if process.stderr is not None:
-                process.stderr.close()
 
 
 @asynccontextmanager
@@ -195,13 +204,13 @@ async def leaving(address: str) -> AsyncIterator[Client]:
 async def host(address: str, token: str = TOKENS["DESK_TOKEN"], **options: Any) -> AsyncIterator[Client]:
     """A host that is connected over HTTP with a caller's token."""
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http,
         Client(streamable_http_client(address, http_client=http), **options) as client,
     ):
         yield client
 
 
-async def soon(ask: Callable[[], T], within_s: float = 20.0) -> T:
+async def soon(ask: Callable[[], T], within_s: float = 60.0) -> T:
     """Ask again and again, while the event loop turns, until the answer is true."""
     async with asyncio.timeout(within_s):
         while not (answer := ask()):  # noqa: ASYNC110  another process is asked
@@ -222,11 +231,3 @@ def meta(result: CallToolResult, name: str) -> Any:
 def says(**named: str) -> Any:
     """Return the `_meta` in which a host names a run and a call."""
     return {f"milepost/{name}": value for name, value in named.items()}
-
-
-def _answers(address: str) -> bool:
-    try:
-        httpx2.get(address, timeout=1)
-    except httpx2.HTTPError:
-        return False
-    return True

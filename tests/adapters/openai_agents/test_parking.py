@@ -195,7 +195,7 @@ async def test_a_tool_that_takes_too_long_is_unknown_and_the_model_is_not_told_a
         await asyncio.Event().wait()
         return "never"
 
-    agent = office.agent(function_tool(pay, timeout=0.05))
+    agent = office.agent(function_tool(pay, timeout=1.0))
     result, held = await taken(office.threads(agent), agent)
 
     assert [one.call_id for one in result.interruptions] == ["c1"]

@@ -38,7 +38,7 @@ def test_what_is_being_read_when_the_app_is_closed_is_told(database: PostgresDat
         async with app:
             handles = [await app.start(nothing) for _ in range(20)]
             for handle in handles:
-                await handle.result(timeout="20s")
+                await handle.result(timeout="60s")
             return [await closed_after(app, {one.id for one in handles}, at / 500) for at in range(15)]
 
     assert asyncio.run(many()) == [20] * 15

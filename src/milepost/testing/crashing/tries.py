@@ -31,7 +31,8 @@ Waiting = Generator[None, None, None]
 LOOK_S = 0.002
 LIVES_MOST = 8
 STILL_S = 0.25
-STILL_MOST_S = 5.0
+STILL_LOOKS = 50  # on a machine with much to do these take longer, and so does what is on its way
+STILL_MOST_S = 20.0
 MEMORY = Path("/dev/shm")  # noqa: S108  a folder of our own is made in it
 FINE = frozenset({"done", "failed", "cancelled"})
 STANDS: dict[How, str] = {
@@ -81,12 +82,13 @@ class Try:
 
     def still(self) -> Waiting:
         """Wait until nothing more arrives in the outside world."""
-        most, since, count = time.monotonic() + STILL_MOST_S, time.monotonic(), -1
+        most, since, count, looks = time.monotonic() + STILL_MOST_S, time.monotonic(), -1, 0
         while time.monotonic() < most:
             applied = len(self.place.outside.applied())
+            looks += 1
             if applied != count:
-                since, count = time.monotonic(), applied
-            if time.monotonic() - since > STILL_S:
+                since, count, looks = time.monotonic(), applied, 0
+            if looks > STILL_LOOKS and time.monotonic() - since > STILL_S:
                 return
             yield
 

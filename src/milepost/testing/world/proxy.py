@@ -37,16 +37,17 @@ class Proxy:
         self.ledger = books.Ledger(folder / f"{name}.ledger")
         self._held: set[asyncio.Task[None]] = set()
 
-    def meet(self, account: str, what: str, *, changes: bool) -> rules.Toxic:
-        """Choose what is done to an exchange, and write it down."""
+    def meet(self, account: str, what: str, *, changes: bool) -> tuple[rules.Toxic, int]:
+        """Choose what is done to an exchange, and write it down; return it, and the moment by the account's clock."""
         how = rules.read(self.folder, account)
         number = self.ledger.met_so_far(account, what)
         changing = self.ledger.met_so_far(account, "*")
         toxic = how.toxic(what, number, changing) if changes or how.seed is not None else rules.FINE
-        self.ledger.meet(account, what, toxic.name, how.now())
+        now = how.now()  # read before a word of it is written: whoever has read that may move the clock
+        self.ledger.meet(account, what, toxic.name, now)
         if changes:
-            self.ledger.meet(account, "*", toxic.name, how.now())
-        return toxic
+            self.ledger.meet(account, "*", toxic.name, now)
+        return toxic, now
 
     async def forward(self, data: bytes) -> bytes:
         """Send a request to the origin and return its answer; nothing where the origin is not there."""
@@ -59,9 +60,8 @@ class Proxy:
         await wire.finish(writer)
         return heard
 
-    async def later(self, account: str, ms: int, data: bytes) -> None:
+    async def later(self, account: str, due: int, data: bytes) -> None:
         """Send a request once the account's clock has come to that moment."""
-        due = rules.read(self.folder, account).now() + ms
         while rules.read(self.folder, account).now() < due:  # noqa: ASYNC110  another process moves that clock
             await asyncio.sleep(LOOK_S)
         await self.forward(data)
@@ -75,9 +75,9 @@ class Proxy:
         if request is None:
             await wire.finish(writer)
             return
-        toxic = self.meet(request.account, request.what, changes=request.changes)
+        toxic, now = self.meet(request.account, request.what, changes=request.changes)
         if toxic.kind == "late":
-            task = asyncio.get_running_loop().create_task(self.later(request.account, toxic.ms, request.raw))
+            task = asyncio.get_running_loop().create_task(self.later(request.account, now + toxic.ms, request.raw))
             self._held.add(task)
             task.add_done_callback(self._held.discard)
             await silence(reader, writer)
@@ -122,7 +122,7 @@ class Proxy:
                     sink.write(data)
                     continue
                 account, to = addressed(said)
-                toxic = self.meet(account, f"MAIL {to}", changes=True)
+                toxic, _ = self.meet(account, f"MAIL {to}", changes=True)
                 said = b""
                 await asyncio.sleep(toxic.ms / 1_000 if toxic.kind == "delay" else 0)
                 if toxic.kind not in {"none", "delay"}:
