@@ -1,9 +1,7 @@
 """Which hosts there are, where each is installed, and how it is started without Milepost and with it."""
 
 from benchmarks.adapters.scenario import Host
-
-MAIN, BENCH, HOSTS = ".venv", ".venv-bench", ".venv-hosts"
-"""The environments of requirements/dev.lock, bench.lock (with LangGraph's own saver) and hosts.lock."""
+from benchmarks.child import BENCH, HOSTS, MAIN
 
 ALL = (
     Host(
