@@ -65,7 +65,8 @@ format: $(TESTABLE)  ## put the sources into the form that lint asks for
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH)  ## one table: effects, steps and recovery, against bare SQLite commits and other engines
+# The agent frameworks are measured in environments of their own, which are set up where that part is asked for by name.
+bench: $(BENCH) $(if $(findstring adapters,$(ARGS)),$(TESTABLE) $(HOSTS))  ## one table: effects, steps and recovery, against bare SQLite commits and other engines
 	@.venv-bench/bin/python -m benchmarks $(ARGS)
 
 duplicates: $(BENCH)  ## response lost, process killed, resumed: who is charged twice, on Milepost and on three other engines

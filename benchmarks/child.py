@@ -9,6 +9,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 """Where `python -m` finds the programs, wherever the benchmark was started."""
 
+MAIN, BENCH, HOSTS = ".venv", ".venv-bench", ".venv-hosts"
+"""The environments of requirements/dev.lock, bench.lock (with LangGraph's own saver) and hosts.lock."""
+
 TIMEOUT = 600
 
 

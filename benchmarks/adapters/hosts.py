@@ -1,9 +1,7 @@
 """Which hosts there are, where each is installed, and how it is started without Milepost and with it."""
 
 from benchmarks.adapters.scenario import Host
-
-MAIN, BENCH, HOSTS = ".venv", ".venv-bench", ".venv-hosts"
-"""The environments of requirements/dev.lock, bench.lock (with LangGraph's own saver) and hosts.lock."""
+from benchmarks.child import BENCH, HOSTS, MAIN
 
 ALL = (
     Host(
@@ -45,25 +43,25 @@ ALL = (
     Host(
         "Claude Agent SDK",
         "the prompt",
-        (HOSTS, "benchmarks.adapters.bare_claude BATCH:LIFE"),
+        (HOSTS, "tests.hosts.claude.host bare BATCH:LIFE"),
         (HOSTS, "tests.hosts.claude.host built_in BATCH:LIFE"),
     ),
     Host(
         "Google ADK",
         "its SQLite session, resumable",
-        (HOSTS, "benchmarks.adapters.bare_adk BATCH"),
+        (HOSTS, "tests.hosts.adk.host bare session BATCH:LIFE"),
         (HOSTS, "tests.hosts.adk.host BATCH:LIFE"),
     ),
     Host(
         "Strands Agents",
         "its session of files",
-        (HOSTS, "benchmarks.adapters.bare_strands BATCH"),
+        (HOSTS, "tests.hosts.strands.host bare session BATCH:LIFE"),
         (HOSTS, "tests.hosts.strands.host BATCH:LIFE"),
     ),
     Host(
         "Microsoft Agent Framework",
         "the prompt",
-        (HOSTS, "benchmarks.adapters.bare_agent_framework BATCH:LIFE"),
+        (HOSTS, "tests.hosts.agent_framework.host bare BATCH:LIFE"),
         (HOSTS, "tests.hosts.agent_framework.host BATCH:LIFE"),
     ),
 )

@@ -48,3 +48,21 @@ def test_a_session_killed_in_tool_two_of_two_sends_nothing_again_and_an_objectio
     assert AGAIN in one
     assert AGAIN in three
     assert sorted(outside.applied(tmp_path)) == ["note", "note", "noted", "noted", "publish", "refund", "reserve"]
+
+
+@pytest.mark.parametrize(("host", "same_ids"), [("adk", True), ("strands", False)])
+def test_a_session_that_the_host_itself_restores_is_told_what_is_on_record(
+    host: str, tmp_path: Path, *, same_ids: bool
+) -> None:
+    """Requirement 53. ADK makes the calls again itself, under their ids; the model of Strands does, under new ones."""
+    module = f"tests.hosts.{host}.host"
+    warnings = ("error", "ignore:[EXPERIMENTAL] ResumabilityConfig")
+    outside.run(module, tmp_path, "session", "two:1", kill=True, warnings=warnings)
+
+    ((reserved, refunded),) = outside.run(module, tmp_path, "session", "two:2", warnings=warnings).said
+
+    assert (reserved == "reserved", AGAIN in reserved) == (same_ids, not same_ids)
+    assert "Do not make this call again" in refunded
+    assert outside.applied(tmp_path) == ["reserve", "refund"]
+    assert outside.model_calls(tmp_path) == (2 if same_ids else 3)
+    assert asyncio.run(outside.outcomes(tmp_path)) == {"two_1_1 reserve": "confirmed", "two_1_2 refund": "unknown"}

@@ -44,8 +44,8 @@ async def main() -> None:
         async with durable(threads, "thread-7"):
             kept = DurableSession() if "session" in sys.argv else None
             result = await run(guarded(agent), PROMPT, session=kept, run_config=QUIET)
-    waits = [one.call_id for one in result.interruptions]
-    outside.say({"said": result.final_output, "waits": waits, "responses": len(result.raw_responses)})
+    waits = {str(one.call_id): "interruption" for one in result.interruptions}
+    outside.say({"said": result.final_output, "waits": waits, "asked": len(result.raw_responses)})
 
 
 if __name__ == "__main__":

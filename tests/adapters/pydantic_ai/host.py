@@ -43,9 +43,11 @@ async def main() -> None:
     outside.say(
         {
             "said": said if isinstance(said, str) else None,
-            "approvals": [call.tool_call_id for call in waits.approvals],
-            "calls": [call.tool_call_id for call in waits.calls],
-            "requests": result.usage.requests,
+            "waits": {
+                **{call.tool_call_id: "approval" for call in waits.approvals},
+                **{call.tool_call_id: "call" for call in waits.calls},
+            },
+            "asked": result.usage.requests,
         }
     )
 

@@ -21,7 +21,8 @@ class CommandLine(Transport):  # type: ignore[misc]
     """It answers one prompt with one batch of calls; `told` is what the model is told, (text, is it an error).
 
     `own` are the tools of its own, by name. `says` are additions to its answer to `initialize`; without `ids` it does
-    not tell the server which call of the model a request is.
+    not tell the server which call of the model a request is. Without `at_once` its model asks for one call in each
+    turn, and hears of it before it asks for the next.
     """
 
     def __init__(
@@ -31,11 +32,12 @@ class CommandLine(Transport):  # type: ignore[misc]
         *,
         says: Mapping[str, Any] | None = None,
         ids: bool = True,
+        at_once: bool = True,
         session: str = SESSION,
     ) -> None:
         self.told: list[tuple[str, bool]] = []
         self.offered: dict[str, dict[str, Any]] = {}
-        self._batch = batch
+        self._turns = [batch] if at_once else [[call] for call in batch]
         self._own = own or {}
         self._says = {"hook_on_failure_supported": True} if says is None else says
         self._ids = ids
@@ -87,12 +89,13 @@ class CommandLine(Transport):  # type: ignore[misc]
 
     async def _answer(self) -> None:
         await self._connect_server()
-        calls = [{"type": "tool_use", "id": id_, "name": name, "input": given} for id_, name, given in self._batch]
-        said = {"role": "assistant", "model": "script", "content": calls}
-        self._out.put_nowait(
-            {"type": "assistant", "message": said, "session_id": self._session, "parent_tool_use_id": None}
-        )
-        self.told = list(await asyncio.gather(*(self._make(*call) for call in self._batch)))
+        for batch in self._turns:
+            calls = [{"type": "tool_use", "id": id_, "name": name, "input": given} for id_, name, given in batch]
+            said = {"role": "assistant", "model": "script", "content": calls}
+            self._out.put_nowait(
+                {"type": "assistant", "message": said, "session_id": self._session, "parent_tool_use_id": None}
+            )
+            self.told += await asyncio.gather(*(self._make(*call) for call in batch))
         self._out.put_nowait(
             {
                 "type": "result",
@@ -100,7 +103,7 @@ class CommandLine(Transport):  # type: ignore[misc]
                 "duration_ms": 1,
                 "duration_api_ms": 1,
                 "is_error": False,
-                "num_turns": 1,
+                "num_turns": len(self._turns),
                 "session_id": self._session,
                 "result": "",
             }
