@@ -137,6 +137,30 @@ async def test_a_snapshot_is_gone_on_from_once(tmp_path: Path) -> None:
     assert office.sent == ["pay 5"]
 
 
+async def test_a_snapshot_that_waits_for_no_call_is_gone_on_from_once_as_well(tmp_path: Path) -> None:
+    office = Office(tmp_path, ("c1", "pay", {"cents": 5}))
+
+    async def pay(cents: int) -> str:
+        office.sent.append(f"pay {cents}")
+        return "paid"
+
+    agent = office.agent(pay)
+    threads = office.threads(agent)
+    first, _ = await taken(threads, agent)
+    kept = json.dumps(first.to_state().to_json())
+
+    async def resumed() -> Any:
+        return await taken(threads, agent, await RunState.from_json(guarded(agent), json.loads(kept)))
+
+    after, _ = await resumed()
+    with pytest.raises(SnapshotResumed, match="this snapshot, which waits for no call"):
+        await resumed()
+    newer, _ = await taken(threads, agent, after.to_state())
+
+    assert [result.final_output for result in (first, after, newer)] == ["paid"] * 3
+    assert office.sent == ["pay 5"]
+
+
 async def test_an_answer_of_the_host_is_no_approval_and_a_snapshot_that_still_waits_can_be_resumed_again(
     tmp_path: Path,
 ) -> None:

@@ -1,7 +1,8 @@
 """Running a guarded agent: `Runner.run`, whose pauses and snapshots keep to the record.
 
-A snapshot (`RunState`) is known by the calls that it waits for. It may be resumed as often as it takes, until the run
-has gone on from it; from then on the newer one counts, and whoever holds the older one is told so.
+A snapshot (`RunState`) is known by the calls that it waits for; one that waits for none by what was said up to it. It
+may be resumed as often as it takes, until the run has gone on from it; from then on the newer one counts, and whoever
+holds the older one is told so.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class SnapshotResumed(mp.MilepostError):
     code = "snapshot_resumed"
 
     def __init__(self, run_id: str, calls: list[str]) -> None:
+        what = f"the snapshot that waits for {', '.join(calls)}" if calls else "this snapshot, which waits for no call"
         super().__init__(
-            f"run {run_id} has gone on, or goes on now, from the snapshot that waits for {', '.join(calls)}. Resume "
+            f"run {run_id} has gone on, or goes on now, from {what}. Resume "
             "the newest one; or run the agent with its first input under the same key, which answers from the record."
         )
         self.run_id = run_id
@@ -87,13 +89,13 @@ async def _approved(held: Attached, guards: dict[str, Guard], state: RunState[An
 
 async def _resumed(held: Attached, agent: Agent[T], state: RunState[T], **options: Any) -> RunResult:
     calls = _calls(state.get_interruptions())
-    name = f"snapshot/{digest_of(calls)[:16]}"
-    if calls and (name in held.resuming or await held.kept(name) is not None):
+    name = f"snapshot/{digest_of(calls or _said(state))[:16]}"
+    if name in held.resuming or await held.kept(name) is not None:
         raise SnapshotResumed(held.run.id, calls)
     held.resuming.add(name)
     try:
         result = await _turn(held, "go_on", agent, state, **options)
-        if calls and _calls(result.interruptions) != calls:
+        if not calls or _calls(result.interruptions) != calls:
             await held.keep(name, "resumed")
     finally:
         held.resuming.discard(name)
@@ -126,3 +128,9 @@ async def _turn(held: Attached, verb: str, agent: Agent[T], given: Any, *, sessi
 
 def _calls(interruptions: list[Any]) -> list[str]:
     return sorted(str(one.call_id) for one in interruptions)
+
+
+def _said(state: RunState[Any]) -> dict[str, Any]:
+    """Return what was said up to a snapshot. What the host keeps in its context is no part of it, and may change."""
+    told = state.to_json()
+    return {name: told.get(name) for name in ("original_input", "pending_input", "model_responses", "generated_items")}
