@@ -12,7 +12,7 @@ from milepost.operations import keys, transfer
 from milepost.operations.switches import history_of
 from milepost.stores.api import Query
 from milepost.stores.encryption import KeyMissing, write
-from tests.runtime.stage import Stage, parked, status_of
+from tests.runtime.stage import Stage, parked, status_of, until
 
 CANARY = "canary-4f7c91zz"
 FORMS = (CANARY.encode(), base64.b64encode(CANARY.encode())[:-2], base64.b64encode(b"  " + CANARY.encode())[4:-4])
@@ -91,9 +91,7 @@ async def through(app: mp.App, heard: str, key: str) -> mp.Handle[str]:
     """Take a run to its end, or to where a person is needed."""
     handle = await app.start(desk, CANARY, key=key)
     await app.send(handle.id, "go", heard)
-    await status_of(handle, "parked")
-    while not (asked := await app.inspect.approvals("asked")):
-        await status_of(handle, "parked")
+    asked = await until(lambda: app.inspect.approvals("asked"))
     await app.approve(asked[0].id, by="ann")
     return handle
 

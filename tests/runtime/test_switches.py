@@ -112,7 +112,7 @@ async def test_what_stands_again_before_a_call_has_looked_is_waited_for_as_befor
 
         await app._operator().thaw("tool:pay", by="ann", why="a test")
 
-        assert await handle.result(timeout="10s") == ["paid o-1", "o-1"]
+        assert await handle.result(timeout="30s") == ["paid o-1", "o-1"]
 
 
 async def test_another_scope_is_not_in_its_way(stage: Stage) -> None:
