@@ -12,6 +12,7 @@ belongs to this object, in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -24,11 +25,12 @@ from milepost.core.duration import Duration, parse_ms
 from milepost.definitions.call import Outcome
 from milepost.definitions.run import AttachedRun
 from milepost.definitions.tools import Cost, Tool
-from milepost.errors import InvalidDeclaration, Waiting
+from milepost.errors import InvalidDeclaration, MilepostError, Waiting
 from milepost.runtime.sharing import Shared
 
 R = TypeVar("R")
 PATIENCE = "5s"
+LINGER = "1s"
 LEAVE_S = 10.0
 
 
@@ -36,7 +38,9 @@ class Threads:
     """Attached runs by key. Users of one key inside this process share one claim; the last to leave lets go.
 
     `authority` and `budget` are those that a run begins with. `patience` is how long `attempt` waits in place for what
-    moves by itself (a retry, a resend, a reconciler that is asked again) before it says Waiting.
+    moves by itself (a retry, a resend, a reconciler that is asked again) before it says Waiting. `linger` is for a host
+    that comes for every single call: how long a run stays held after its last user, for the next one (`App.attach`).
+    It does so where the host has opened the app, or uses `sync`: else nobody could tell when the host's loop ends.
     """
 
     def __init__(
@@ -46,8 +50,10 @@ class Threads:
         authority: Authority | None = None,
         budget: Cost | None = None,
         patience: Duration = PATIENCE,
+        linger: Duration = "0s",
     ) -> None:
         self.app = app
+        self._linger = linger
         self._authority = authority
         self._budget = budget
         self._patience_s = parse_ms(patience) / 1000
@@ -55,6 +61,7 @@ class Threads:
         self._home: asyncio.AbstractEventLoop | None = None  # where it is used now
         self._users = 0
         self._own: asyncio.AbstractEventLoop | None = None
+        self._turning: threading.Thread | None = None
         self._guard = threading.Lock()
 
     # ------------------------------------------------------------ for code that awaits
@@ -68,7 +75,7 @@ class Threads:
         """
         with self._guard:
             loop = asyncio.get_running_loop()
-            if self.app.loop not in {None, loop} or self._home not in {None, loop}:
+            if self._home not in {None, loop}:
                 raise InvalidDeclaration("this app is open in another event loop: attach there, or make a second App")
             self._home = loop
             self._users += 1
@@ -87,7 +94,9 @@ class Threads:
                     self._home = None
 
     def _attach(self, key: str) -> AbstractAsyncContextManager[AttachedRun]:
-        return self.app.attach(key=key, authority=self._authority, budget=self._budget)
+        lingers = self.app.hosted or asyncio.get_running_loop() is self._own
+        linger = self._linger if lingers else "0s"
+        return self.app.attach(key=key, authority=self._authority, budget=self._budget, linger=linger)
 
     async def attempt(
         self, key: str, id: str, tool: Tool[..., Any], arguments: Mapping[str, Any] | str, *, send: Send | None = None
@@ -148,25 +157,37 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """End the loop of our own, if there is one and nobody uses it. It ends with the process in any case."""
+        """End the loop of our own, if there is one and nobody uses it, and give back what lingers there.
+
+        A process that ends in good order does this by itself.
+        """
         with self._guard:
             own, self._own = self._own, None
-        if own is not None:
+            turning, self._turning = self._turning, None
+        if own is not None and turning is not None:
+            atexit.unregister(self.close)
             own.call_soon_threadsafe(own.stop)
+            if turning is not threading.current_thread():
+                turning.join(LEAVE_S)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._guard:
             if self._own is None:
                 self._own = asyncio.new_event_loop()
-                threading.Thread(target=_turn, args=(self._own,), name="milepost-threads", daemon=True).start()
+                turns = (self._own, self.app)
+                self._turning = threading.Thread(target=_turn, args=turns, name="milepost-threads", daemon=True)
+                self._turning.start()
+                atexit.register(self.close)
             return self._own
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
-    """Let a loop turn until it is stopped; then close it."""
+def _turn(loop: asyncio.AbstractEventLoop, app: App) -> None:
+    """Let a loop turn until it is stopped; then give back what lingers there, and close it."""
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
     finally:
+        with suppress(MilepostError, RuntimeError):  # at the end of a process no thread begins any more
+            loop.run_until_complete(app.leave())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()

@@ -29,7 +29,7 @@ from milepost.adapters.batches import Batch
 from milepost.adapters.langgraph.promises import is_foreign, offered, running
 from milepost.adapters.langgraph.values import Values
 from milepost.adapters.saying import to_model, to_person
-from milepost.adapters.threads import Threads
+from milepost.adapters.threads import LINGER, Threads
 from milepost.definitions.call import Confirmed, Failed
 from milepost.errors import InvalidArguments, InvalidDeclaration, MilepostError, Waiting
 
@@ -83,7 +83,7 @@ class Outcomes(AgentMiddleware[Any, Any, Any]):
         types: Sequence[type] | Mapping[str, type] = (),
     ) -> None:
         super().__init__()
-        self._threads = Threads(app, authority=authority, budget=budget)
+        self._threads = Threads(app, authority=authority, budget=budget, linger=LINGER)
         self._by_name = {tool.name: tool for tool in tools}
         self._values = Values(types)
         self._batches: dict[object, Batch] = {}
