@@ -15,6 +15,7 @@ import asyncio
 import atexit
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
@@ -32,6 +33,10 @@ R = TypeVar("R")
 PATIENCE = "5s"
 LINGER = "1s"
 LEAVE_S = 10.0
+GONE_S = 1.0  # a loop that was closed answers nobody: it is looked at now and then
+CLOSED = (
+    "the event loop in which this app was open is closed, and never came to this call: make it while the app is open"
+)
 
 
 class Threads:
@@ -134,12 +139,14 @@ class Threads:
 
         Several threads may do so at once. It takes the context variables of the caller along. Interrupted (Ctrl-C) it
         cancels the work, and waits a moment for what is recorded of that. Raises what `work` raises; InvalidDeclaration
-        in the loop itself, where only `await` does.
+        in the loop itself, where only `await` does, and where that loop was closed before it came to this.
         """
         loop = self.app.loop or self._home or self._own_loop()
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is loop:
                 raise InvalidDeclaration("this is the event loop of the app itself, which would wait for itself: await")
+        if loop.is_closed():
+            raise InvalidDeclaration(CLOSED)
         ended = threading.Event()
 
         async def working() -> R:
@@ -148,11 +155,17 @@ class Threads:
             finally:
                 ended.set()
 
-        future = asyncio.run_coroutine_threadsafe(working(), loop)
+        going = working()
+        future = asyncio.run_coroutine_threadsafe(going, loop)
         try:
+            while not wait([future], GONE_S).done:
+                if loop.is_closed():
+                    with suppress(RuntimeError):  # it was begun, and ends as its loop did
+                        going.close()
+                    raise InvalidDeclaration(CLOSED)
             return future.result()
         except BaseException:
-            if future.cancel():
+            if future.cancel() and not loop.is_closed():
                 ended.wait(LEAVE_S)
             raise
 
@@ -185,9 +198,23 @@ def _turn(loop: asyncio.AbstractEventLoop, app: App) -> None:
     """Let a loop turn until it is stopped; then give back what lingers there, and close it."""
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while _interrupted(loop):
+            pass
     finally:
         with suppress(MilepostError, RuntimeError):  # at the end of a process no thread begins any more
             loop.run_until_complete(app.leave())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def _interrupted(loop: asyncio.AbstractEventLoop) -> bool:
+    """Let a loop turn; return whether a tool ended it, and not `close`.
+
+    asyncio gives what a task raised to end the process (SystemExit, Ctrl-C) to whoever awaits the task, and raises it out
+    of the loop as well. Who waits in a thread has it then, and the calls of other threads go on.
+    """
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        return True
+    return False
