@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, TypeVar
@@ -145,8 +145,7 @@ class Threads:
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is loop:
                 raise InvalidDeclaration("this is the event loop of the app itself, which would wait for itself: await")
-        if loop.is_closed():
-            raise InvalidDeclaration(CLOSED)
+        _still_there(loop)
         ended = threading.Event()
 
         async def working() -> R:
@@ -159,10 +158,7 @@ class Threads:
         future = asyncio.run_coroutine_threadsafe(going, loop)
         try:
             while not wait([future], GONE_S).done:
-                if loop.is_closed():
-                    with suppress(RuntimeError):  # it was begun, and ends as its loop did
-                        going.close()
-                    raise InvalidDeclaration(CLOSED)
+                _still_there(loop, going)
             return future.result()
         except BaseException:
             if future.cancel() and not loop.is_closed():
@@ -207,11 +203,20 @@ def _turn(loop: asyncio.AbstractEventLoop, app: App) -> None:
         loop.close()
 
 
+def _still_there(loop: asyncio.AbstractEventLoop, going: Coroutine[Any, Any, Any] | None = None) -> None:
+    """Raise InvalidDeclaration where a loop is closed; what it should have done is given up."""
+    if loop.is_closed():
+        if going is not None:
+            with suppress(RuntimeError):  # it was begun, and ended as its loop did
+                going.close()
+        raise InvalidDeclaration(CLOSED)
+
+
 def _interrupted(loop: asyncio.AbstractEventLoop) -> bool:
     """Let a loop turn; return whether a tool ended it, and not `close`.
 
-    asyncio gives what a task raised to end the process (SystemExit, Ctrl-C) to whoever awaits the task, and raises it out
-    of the loop as well. Who waits in a thread has it then, and the calls of other threads go on.
+    asyncio gives what a task raised to end the process (SystemExit, Ctrl-C) to whoever awaits the task, and raises it
+    out of the loop as well. Who waits in a thread has it then, and the calls of other threads go on.
     """
     try:
         loop.run_forever()
