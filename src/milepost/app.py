@@ -228,6 +228,7 @@ class App(Deciding, Fleet, Attaching, Observing):
         return await self._driving.advance(run_id, segments=segments)
 
     async def _open(self, *, drives: bool, queues: tuple[str, ...] | None = None) -> None:
+        await self._alone()
         if self._engine is not None:
             why = "this app is open already: enter it once, or make a second App"
             raise InvalidDeclaration(why)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
 from milepost.core.authority import Authority
+from milepost.core.duration import Duration, parse_ms
 from milepost.definitions.call import amounts
 from milepost.definitions.run import AttachedRun
 from milepost.definitions.tools import Cost
@@ -47,24 +48,48 @@ class Attaching(ABC):
 
     @asynccontextmanager
     async def attach(
-        self, *, key: str, authority: Authority | None = None, budget: Cost | None = None
+        self, *, key: str, authority: Authority | None = None, budget: Cost | None = None, linger: Duration = "0s"
     ) -> AsyncIterator[AttachedRun]:
         """Open the attached run that `key` names, or begin it, and hold it while the block runs.
 
-        Opens the app if it is not open, until nobody is attached any more. Raises RunHeld while another process, or
-        another block of this one, holds it; InvalidDeclaration where the app is open in another event loop.
+        Opens the app if it is not open, until nobody is attached any more. `linger` is for a host that attaches for
+        every single call: for so long, and no longer than two seconds in all, the run stays held after the block, and
+        the app open, so that the next call under this key need not take it again. Another process gets it all the same;
+        `leave` gives it back at once. Raises RunHeld while another process, or another block of this one, holds it;
+        InvalidDeclaration where the app is open in another event loop.
         """
+        linger_s = parse_ms(linger) / 1000
+        if self.loop is not asyncio.get_running_loop():
+            await self._alone()
         if self.loop not in {None, asyncio.get_running_loop()}:
             raise InvalidDeclaration("this app is open in another event loop: attach there, or make a second App")
-        opened_by_host = self._engine is not None and not self._guests.in_use
-        async with nullcontext() if opened_by_host else self._guests.use():
+        async with nullcontext() if self.hosted else self._guests.use(linger_s):
             engine = self._need_engine()
             granted = (authority or Authority("")).granted(engine.clock.now())
             run = await attach(engine, key, granted, amounts(budget or {}, "budget"))
             try:
                 yield run
             finally:
-                await detach(engine, run)
+                await detach(run, key, linger_s)
+
+    async def leave(self) -> None:
+        """Give back, now, the runs that linger; close the app if it is open for them alone. From any event loop."""
+        loop = self.loop
+        if loop is asyncio.get_running_loop():
+            await self._need_engine().lingering.leave()
+            await self._guests.leave()
+        elif loop is not None and loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.leave(), loop))
+
+    @property
+    def hosted(self) -> bool:
+        """Whether a host has opened this app: it is not open for attached runs alone."""
+        return self._engine is not None and not self._guests.in_use
+
+    async def _alone(self) -> None:
+        """Let go of what lingers before this app is opened, or attached to, from somewhere else."""
+        if self._guests.lingers:
+            await self.leave()
 
     @asynccontextmanager
     async def _as_guest(self) -> AsyncIterator[None]:

@@ -7,20 +7,78 @@ between two turns of the event loop and must return at once; what it raises is l
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+import uuid
+from abc import ABC
 from typing import Protocol
+
+import msgspec
 
 from milepost.errors import InvalidDeclaration
 from milepost.operations.inspection import Inspector
 from milepost.runtime.engine import Engine
+from milepost.stores.api import Emit
 
 log = logging.getLogger("milepost")
+
+
+class Telling(msgspec.Struct):
+    """The diagnostic event that says which process tells `what` of a run."""
+
+    kind: str = ""
+    what: str = ""
+    by: str = ""
+
+
+class Sight(Inspector):
+    """What an observer reads by, and where it takes upon itself what only one process is to tell."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.store)
+        self._engine = engine
+        self._name = uuid.uuid4().hex
+
+    async def killed_within(self, milliseconds: int) -> list[str]:
+        """Return the runs that were killed not longer ago than this, the latest first, a thousand at most."""
+        return await self._store.killed_since(self._engine.clock.now() - milliseconds)
+
+    async def teller(self, run_id: str, what: str) -> str | None:
+        """Return the name of the process that has said first that it tells this of a run, None where none has."""
+        events = await self._store.events(run_id, 0)
+        while events:
+            for _, _, body in events:
+                said = _said(body)
+                if (said.kind, said.what) == ("telling", what):
+                    return said.by
+            events = await self._store.events(run_id, events[-1][0])
+        return None
+
+    async def first_to_tell(self, run_id: str, what: str) -> bool:
+        """Say that this process tells something of a run; return whether it is the first. Asked again it says the same.
+
+        It is a diagnostic event like others: where it is deleted, something may be told again. On PostgreSQL two
+        processes that say so in the same instant may both take themselves for the first.
+        """
+        if await self.teller(run_id, what) is None:
+            body = msgspec.json.encode(Telling("telling", what, self._name))
+            saying = Emit([(run_id, self._engine.clock.now(), body)])
+            if self._engine.writer.closed:  # the app is being closed: nobody else writes any more
+                await self._store.commit([saying])
+            else:
+                await self._engine.writer.durable(saying)
+        return await self.teller(run_id, what) == self._name
+
+
+def _said(body: bytes) -> Telling:
+    try:
+        return msgspec.json.decode(body, type=Telling)
+    except msgspec.MsgspecError:
+        return Telling()  # an event of the run's own, of any form
 
 
 class Observer(Protocol):
     """Who watches what an App writes."""
 
-    def opened(self, read: Inspector, worker: str) -> None:
+    def opened(self, read: Sight, worker: str) -> None:
         """The app is open. Its store is read by `read` until `closing` has returned; a client's `worker` is empty."""
         ...
 
@@ -39,11 +97,6 @@ class Observing(ABC):
     _observers: tuple[Observer, ...] = ()
     _engine: Engine | None
 
-    @property
-    @abstractmethod
-    def inspect(self) -> Inspector:
-        """The read API over this app's store."""
-
     def observe(self, observer: Observer, /) -> None:
         """Tell `observer` which runs' records grow in this process. Raises InvalidDeclaration once the app is open."""
         if self._engine is not None:
@@ -54,7 +107,7 @@ class Observing(ABC):
     def _observed(self, engine: Engine) -> None:
         if self._observers:
             for observer in self._observers:
-                observer.opened(self.inspect, engine.worker)
+                observer.opened(Sight(engine), engine.worker)
             engine.writer.on_written = self._appended
 
     def _appended(self, run_ids: set[str]) -> None:

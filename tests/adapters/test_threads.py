@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -276,6 +276,62 @@ def test_what_the_work_raises_reaches_the_caller(stage: Stage) -> None:
     with pytest.raises(mp.InvalidArguments):
         threads.sync(lambda: threads.attempt("k", "c1", mail, {}))
     threads.close()
+
+
+@pytest.mark.parametrize("form", ["async def", "def"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_a_tool_that_would_end_the_process_leaves_its_call_unknown_and_the_others_go_on(
+    error: type[BaseException], form: str, stage: Stage
+) -> None:
+    """Also where it is awaited in the loop that the threads share: that goes on turning."""
+    pay = foreign("pay", NOTE)
+    threads = Threads(mp.App(stage.url, tools=[pay]))
+
+    def blocking(call: mp.Call, arguments: dict[str, Any]) -> str:
+        if arguments["text"] == "ends":
+            raise error("enough")
+        return "paid"
+
+    async def awaited(call: mp.Call, arguments: dict[str, Any]) -> str:
+        return blocking(call, arguments)
+
+    def attempt(text: str) -> mp.Outcome[Any]:
+        send: Any = awaited if form == "async def" else blocking
+        return threads.sync(lambda: threads.attempt("k", text, pay, {"text": text}, send=send))
+
+    with suppress(error):
+        attempt("ends")
+    assert attempt("goes on") == mp.Confirmed("paid")
+    again = attempt("ends")
+
+    assert isinstance(again, mp.Waiting)
+    assert again.reason == "unknown"
+    threads.close()
+
+
+def test_a_thread_that_waits_for_a_loop_which_is_closed_is_told_so_and_does_not_wait_for_ever(stage: Stage) -> None:
+    gone = asyncio.new_event_loop()
+    asked = threading.Event()
+
+    class OpenThere(mp.App):
+        @property
+        def loop(self) -> asyncio.AbstractEventLoop:
+            asked.set()
+            return gone  # it has stopped, and is closed a moment later: as at the end of `asyncio.run`
+
+    threads = Threads(OpenThere(stage.url, tools=[mail]))
+
+    def attempt() -> mp.Outcome[str]:
+        return threads.sync(lambda: threads.attempt("k", "c1", mail, {"to": "ann"}))
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(attempt)
+        assert asked.wait(20)
+        gone.close()
+        with pytest.raises(mp.InvalidDeclaration, match="closed"):
+            waiting.result(20)
+    with pytest.raises(mp.InvalidDeclaration, match="closed"):
+        attempt()
 
 
 async def test_another_event_loop_is_told_where_the_app_is_open(stage: Stage) -> None:

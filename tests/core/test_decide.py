@@ -244,6 +244,17 @@ def test_an_attached_run_is_driven_by_its_host_and_only_settled_here() -> None:
     assert doubtful == Settle((say.STEP,))
 
 
+def test_an_attached_run_that_was_cancelled_ends_once_nothing_of_it_is_in_doubt() -> None:
+    asked = e.CancelAsked(at=50, by="ann", why="x")
+
+    doubtful = decide(say.run(say.started(), say.lost(), asked), world(facts=QUERYABLE, attached=True))
+    (stopped,) = decide(say.run(asked), world(attached=True)).append
+
+    assert doubtful == Decision((), Settle((say.STEP,)))
+    assert isinstance(stopped, e.RunStopped)
+    assert (stopped.status, stopped.by, stopped.why) == ("cancelled", "ann", "x")
+
+
 def test_a_boundary_that_names_no_segment_stops_and_is_not_guessed_around() -> None:
     """Requirement 58."""
     with pytest.raises(Damaged, match="names no segment"):

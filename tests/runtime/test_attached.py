@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import milepost as mp
-from tests.runtime.stage import Stage, has_entry, names
+from tests.runtime.stage import Stage, has_entry, names, status_of
 
 
 class Outside:
@@ -352,3 +352,27 @@ async def test_a_new_id_does_not_go_beside_an_equal_call_that_is_tried_again(sta
         assert await run.attempt("call_1", pay, "o-1") == mp.Confirmed("paid")
         assert isinstance(await run.attempt("call_2", pay, "o-1"), mp.Waiting)
     assert len(sent) == 1
+
+
+async def test_a_run_that_was_cancelled_ends_also_where_its_host_never_comes_back(
+    stage: Stage, outside: Outside
+) -> None:
+    """Whether it was asked for while a host held the run, or while nobody did."""
+    mail = tools_of(outside)["mail"]
+    app = mp.App(stage.url, tools=[mail])
+    async with app:
+        for while_held in (True, False):
+            async with app.attach(key=str(while_held)) as run:
+                await run.attempt("c1", mail, "ann")
+                if while_held:
+                    await app.cancel(run.id, by="ann", why="enough")
+                    await has_entry(app, run.id, "cancel_asked")
+            if not while_held:
+                await app.cancel(run.id, by="ann", why="enough")
+
+            await status_of(app.handle(run.id), "cancelled")
+            async with app.attach(key=str(while_held)) as again:
+                assert await again.attempt("c1", mail, "ann") == mp.Confirmed("sent ann")
+                with pytest.raises(mp.RunEnded):
+                    await again.attempt("c2", mail, "bob")
+    assert outside.sent == ["mail ann", "mail ann"]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -35,17 +36,39 @@ def current_call() -> mp.Call:
     return call
 
 
+@contextmanager
+def made(call: mp.Call) -> Iterator[None]:
+    """Let `current_call` answer inside the block."""
+    token = _CALL.set(call)
+    try:
+        yield
+    finally:
+        _CALL.reset(token)
+
+
 def sending(work: Callable[[], Awaitable[Any]]) -> Send:
     """Return `work` as what sends a call, with the call to be had from `current_call` meanwhile."""
 
     async def send(call: mp.Call, _: dict[str, Any]) -> Any:
-        token = _CALL.set(call)
-        try:
+        with made(call):
             return await work()
-        finally:
-            _CALL.reset(token)
 
     return send
+
+
+def sending_sync(work: Callable[[], Any]) -> Send:
+    """Return `work`, which blocks, as what sends a call: in a thread."""
+
+    def send(call: mp.Call, _: dict[str, Any]) -> Any:
+        with made(call):
+            return work()
+
+    return send
+
+
+def numbered(id_: str, times: int) -> str:
+    """Return the id of a call that a model has given `times` times by now: where it gives one again, it is another."""
+    return id_ if times < 2 else f"{id_}#{times}"  # noqa: PLR2004  its second time
 
 
 # ---------------------------------------------------------------- questions to a model

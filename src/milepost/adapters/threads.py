@@ -12,8 +12,10 @@ belongs to this object, in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
@@ -24,19 +26,26 @@ from milepost.core.duration import Duration, parse_ms
 from milepost.definitions.call import Outcome
 from milepost.definitions.run import AttachedRun
 from milepost.definitions.tools import Cost, Tool
-from milepost.errors import InvalidDeclaration, Waiting
+from milepost.errors import InvalidDeclaration, MilepostError, Waiting
 from milepost.runtime.sharing import Shared
 
 R = TypeVar("R")
 PATIENCE = "5s"
+LINGER = "1s"
 LEAVE_S = 10.0
+GONE_S = 1.0  # a loop that was closed answers nobody: it is looked at now and then
+CLOSED = (
+    "the event loop in which this app was open is closed, and never came to this call: make it while the app is open"
+)
 
 
 class Threads:
     """Attached runs by key. Users of one key inside this process share one claim; the last to leave lets go.
 
     `authority` and `budget` are those that a run begins with. `patience` is how long `attempt` waits in place for what
-    moves by itself (a retry, a resend, a reconciler that is asked again) before it says Waiting.
+    moves by itself (a retry, a resend, a reconciler that is asked again) before it says Waiting. `linger` is for a host
+    that comes for every single call: how long a run stays held after its last user, for the next one (`App.attach`).
+    It does so where the host has opened the app, or uses `sync`: else nobody could tell when the host's loop ends.
     """
 
     def __init__(
@@ -46,8 +55,10 @@ class Threads:
         authority: Authority | None = None,
         budget: Cost | None = None,
         patience: Duration = PATIENCE,
+        linger: Duration = "0s",
     ) -> None:
         self.app = app
+        self._linger = linger
         self._authority = authority
         self._budget = budget
         self._patience_s = parse_ms(patience) / 1000
@@ -55,6 +66,7 @@ class Threads:
         self._home: asyncio.AbstractEventLoop | None = None  # where it is used now
         self._users = 0
         self._own: asyncio.AbstractEventLoop | None = None
+        self._turning: threading.Thread | None = None
         self._guard = threading.Lock()
 
     # ------------------------------------------------------------ for code that awaits
@@ -68,7 +80,7 @@ class Threads:
         """
         with self._guard:
             loop = asyncio.get_running_loop()
-            if self.app.loop not in {None, loop} or self._home not in {None, loop}:
+            if self._home not in {None, loop}:
                 raise InvalidDeclaration("this app is open in another event loop: attach there, or make a second App")
             self._home = loop
             self._users += 1
@@ -87,7 +99,9 @@ class Threads:
                     self._home = None
 
     def _attach(self, key: str) -> AbstractAsyncContextManager[AttachedRun]:
-        return self.app.attach(key=key, authority=self._authority, budget=self._budget)
+        lingers = self.app.hosted or asyncio.get_running_loop() is self._own
+        linger = self._linger if lingers else "0s"
+        return self.app.attach(key=key, authority=self._authority, budget=self._budget, linger=linger)
 
     async def attempt(
         self, key: str, id: str, tool: Tool[..., Any], arguments: Mapping[str, Any] | str, *, send: Send | None = None
@@ -125,12 +139,13 @@ class Threads:
 
         Several threads may do so at once. It takes the context variables of the caller along. Interrupted (Ctrl-C) it
         cancels the work, and waits a moment for what is recorded of that. Raises what `work` raises; InvalidDeclaration
-        in the loop itself, where only `await` does.
+        in the loop itself, where only `await` does, and where that loop was closed before it came to this.
         """
         loop = self.app.loop or self._home or self._own_loop()
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is loop:
                 raise InvalidDeclaration("this is the event loop of the app itself, which would wait for itself: await")
+        _still_there(loop)
         ended = threading.Event()
 
         async def working() -> R:
@@ -139,34 +154,72 @@ class Threads:
             finally:
                 ended.set()
 
-        future = asyncio.run_coroutine_threadsafe(working(), loop)
+        going = working()
+        future = asyncio.run_coroutine_threadsafe(going, loop)
         try:
+            while not wait([future], GONE_S).done:
+                _still_there(loop, going)
             return future.result()
         except BaseException:
-            if future.cancel():
+            if future.cancel() and not loop.is_closed():
                 ended.wait(LEAVE_S)
             raise
 
     def close(self) -> None:
-        """End the loop of our own, if there is one and nobody uses it. It ends with the process in any case."""
+        """End the loop of our own, if there is one and nobody uses it, and give back what lingers there.
+
+        A process that ends in good order does this by itself.
+        """
         with self._guard:
             own, self._own = self._own, None
-        if own is not None:
+            turning, self._turning = self._turning, None
+        if own is not None and turning is not None:
+            atexit.unregister(self.close)
             own.call_soon_threadsafe(own.stop)
+            if turning is not threading.current_thread():
+                turning.join(LEAVE_S)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._guard:
             if self._own is None:
                 self._own = asyncio.new_event_loop()
-                threading.Thread(target=_turn, args=(self._own,), name="milepost-threads", daemon=True).start()
+                turns = (self._own, self.app)
+                self._turning = threading.Thread(target=_turn, args=turns, name="milepost-threads", daemon=True)
+                self._turning.start()
+                atexit.register(self.close)
             return self._own
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
-    """Let a loop turn until it is stopped; then close it."""
+def _turn(loop: asyncio.AbstractEventLoop, app: App) -> None:
+    """Let a loop turn until it is stopped; then give back what lingers there, and close it."""
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while _interrupted(loop):
+            pass
     finally:
+        with suppress(MilepostError, RuntimeError):  # at the end of a process no thread begins any more
+            loop.run_until_complete(app.leave())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def _still_there(loop: asyncio.AbstractEventLoop, going: Coroutine[Any, Any, Any] | None = None) -> None:
+    """Raise InvalidDeclaration where a loop is closed; what it should have done is given up."""
+    if loop.is_closed():
+        if going is not None:
+            with suppress(RuntimeError):  # it was begun, and ended as its loop did
+                going.close()
+        raise InvalidDeclaration(CLOSED)
+
+
+def _interrupted(loop: asyncio.AbstractEventLoop) -> bool:
+    """Let a loop turn; return whether a tool ended it, and not `close`.
+
+    asyncio gives what a task raised to end the process (SystemExit, Ctrl-C) to whoever awaits the task, and raises it
+    out of the loop as well. Who waits in a thread has it then, and the calls of other threads go on.
+    """
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        return True
+    return False

@@ -135,10 +135,10 @@ def decide(state: RunState, world: World) -> Decision:
     """Decide the next act. Call it on a state to which `recover`'s entries were applied."""
     if state.status == "blocked":
         return Decision((), Release())
-    stop = None if state.ended or world.attached else _stopping(state, world)
-    given_up = (
-        () if stop is None else tuple(effect for effect in state.effects() if effect.open and effect.effect == "read")
-    )
+    stop = None if state.ended else _stopping(state, world)
+    given_up: tuple[Effect, ...] = ()
+    if stop is not None and not world.attached:  # a host, if it comes back, calls it again
+        given_up = tuple(effect for effect in state.effects() if effect.open and effect.effect == "read")
     settle = tuple(
         effect.step
         for effect in state.effects()
@@ -148,7 +148,7 @@ def decide(state: RunState, world: World) -> Decision:
         return Decision((), _settling(state, world, settle))
     if state.ended:
         return Decision((), Release())
-    if world.attached:
+    if world.attached and stop is None:
         return Decision((), Rest("signal", None, f"the host of run {state.run} drives it"))
     if stop is not None:
         return Decision((*(given_up_read(effect, world.now) for effect in given_up), stop), Release())

@@ -33,6 +33,7 @@ from milepost.errors import (
     Diverged,
     EpochLost,
     InvalidDeclaration,
+    MilepostError,
     Parked,
     RunBlocked,
     RunEnded,
@@ -40,10 +41,11 @@ from milepost.errors import (
     StepFailed,
     Waiting,
 )
-from milepost.runtime import boundaries, checkpoints, driver, effects, resting, starting
+from milepost.runtime import boundaries, checkpoints, driver, effects, lingering, resting, starting
 from milepost.runtime.branch import Branch, ToolStep
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import Unloading
+from milepost.stores import marks
 from milepost.stores.api import Create
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 STEPS_A_BOUNDARY = 100
 TRIES = 40
 LOOK_S = 0.05
@@ -85,6 +88,11 @@ class HostBranch(Branch):
         super().__init__(session, "@", effects.perform)
         self._call = call
         self._looks = looks
+
+    def answered(self, step: str) -> bool:
+        """Tell whether the record answers a call. It does so also where the run is about to end."""
+        record = self.session.state.steps.get(step)
+        return record is not None and _how_far(record) != "open"
 
     def begin(self) -> None:
         """Stop here if this only looks."""
@@ -127,6 +135,20 @@ class HostRun(SegmentRun, AttachedRun):
         self._calls: dict[str, list[Any]] = {}
         self._under_way: dict[str, UnderWay] = {}
         self._user_state: Any = None
+        self._waiting: set[str] = set()
+        self.held_since = asyncio.get_running_loop().time()
+
+    @property
+    def session(self) -> Session:
+        """The session that holds it."""
+        return self._session
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing of it is open: then it may linger for a next call."""
+        session = self._session
+        gone = session.dropped or session.fatal or session.unloading or session.closing or session.state.ended
+        return not (gone or self._waiting or self._under_way or session.state.unsettled()) and session.due() is None
 
     def load(self, data: bytes) -> None:
         """Take over what earlier boundaries recorded: the outcomes of finished calls by id."""
@@ -170,6 +192,10 @@ class HostRun(SegmentRun, AttachedRun):
         session.busy += 1  # so that calls which are under way together are written together
         try:
             outcome = await self._outcome(id_, tool, bound, looks=looks)
+            if isinstance(outcome, Waiting):
+                self._waiting.add(id_)
+            else:
+                self._waiting.discard(id_)
         finally:
             session.busy -= 1
             del self._under_way[id_]
@@ -344,39 +370,96 @@ class _Call(Step[Any]):
 async def attach(engine: Engine, key: str, authority: Granted, budget: Amounts) -> HostRun:
     """Begin the attached run that `key` names, or take it up, under the next epoch. Raises RunHeld, Damaged.
 
-    A client must not: it has no name, no lock and no lease, so nobody could tell when it is dead, and it trusts nobody.
-    That raises InvalidDeclaration.
+    One that lingers here is gone on with under the epoch that it has. A client must not attach: it has no name, no lock
+    and no lease, so nobody could tell when it is dead, and it trusts nobody. That raises InvalidDeclaration.
     """
     if not engine.worker:
         raise InvalidDeclaration("a client drives nothing: attach() where the app is not open, or in 'async with app'")
+    run = await _whole(_lingering(engine, key))
+    if run is not None:
+        return run
     new = starting.new_run(
         engine, None, b"null", run_id=uuid.uuid4().hex[:20], key=key, authority=authority, budget=budget
     )
     created = await engine.writer.durable(Create(new))
-    session = await _claimed(engine, created.id)
-    run = HostRun(session)
-    state = session.state
-    data, session.known_chunks = await starting.state_bytes(engine, created.id, state.state, state.state_root)
-    run.load(data)
-    await driver.take_inbox(session)
+    return await _claimed(engine, created.id)
+
+
+async def detach(run: HostRun, key: str, linger_s: float = 0.0) -> None:
+    """Give an attached run back when its host leaves, or let it linger for so many seconds."""
+    session = run.session
+    if not (linger_s and run.is_quiet and session.engine.lingering.keep(key, run, session, linger_s)):
+        await lingering.give_back(session)
+
+
+async def _lingering(engine: Engine, key: str) -> HostRun | None:
+    """Return the run that lingers under a key, if it is still held here, with what has arrived for it meanwhile."""
+    run = engine.lingering.take(key)
+    if run is None:
+        return None
+    session = run.session
+    try:
+        row = await engine.store.run(run.id)
+        if session.dropped is None and (row.epoch, row.owner) != (session.head.epoch, engine.worker):
+            session.drop(EpochLost(run.id, session.head.epoch))
+        if session.dropped is None:
+            await driver.take_inbox(session)
+    except EpochLost as error:
+        session.drop(error)
+    except BaseException:
+        await lingering.give_back(session)
+        raise
+    return run if session.dropped is None else None
+
+
+async def _claimed(engine: Engine, run_id: str) -> HostRun:
+    """Claim a run once nobody holds it. A worker that settles it lets go soon; a host does not. Raises RunHeld.
+
+    One that lingers elsewhere on this machine is given back when it is asked for. Who comes later than somebody that
+    waits lets them go first.
+    """
+    local, asked = engine.store.local, False
+    if marks.wanted(local, run_id):
+        await asyncio.sleep(2 * LOOK_S)
+    try:
+        for _ in range(TRIES):
+            row = await engine.store.run(run_id)
+            if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
+                with suppress(EpochLost):  # a worker was quicker, perhaps our own
+                    return await _whole(_taken(engine, run_id, row.owner))
+            marks.want(local, run_id)
+            asked = True
+            await asyncio.sleep(LOOK_S)
+    finally:
+        if asked:
+            marks.wanted_no_more(local, run_id)
+    raise RunHeld(run_id, (await engine.store.run(run_id)).owner or "another process")
+
+
+async def _taken(engine: Engine, run_id: str, owner: str | None) -> HostRun:
+    session = await driver.claim(engine, run_id, owner)
+    try:
+        run, state = HostRun(session), session.state
+        data, session.known_chunks = await starting.state_bytes(engine, run_id, state.state, state.state_root)
+        run.load(data)
+        await driver.take_inbox(session)
+    except BaseException:
+        with suppress(MilepostError):
+            await lingering.give_back(session)
+        raise
     return run
 
 
-async def detach(engine: Engine, run: HostRun) -> None:
-    """Give an attached run back when its host leaves; a worker settles what is still unknown."""
-    session = engine.sessions.pop(run.id, None)
-    if session is None or session.dropped is not None:
-        return
-    due = engine.clock.now() if session.state.unsettled() else session.due()
-    await boundaries.release(session, due)
-
-
-async def _claimed(engine: Engine, run_id: str) -> Session:
-    """Claim a run once nobody holds it. A worker that settles it lets go soon; a host does not. Raises RunHeld."""
-    for _ in range(TRIES):
-        row = await engine.store.run(run_id)
-        if row.owner is None or any(w.id == row.owner and engine.gone(w) for w in await engine.store.holders()):
-            with suppress(EpochLost):  # a worker was quicker, perhaps our own
-                return await driver.claim(engine, run_id, row.owner)
-        await asyncio.sleep(LOOK_S)
-    raise RunHeld(run_id, (await engine.store.run(run_id)).owner or "another process")
+async def _whole(taking: Coroutine[Any, Any, T]) -> T:
+    """Let a run be taken in one piece: who is cancelled meanwhile would hold it, and nobody would ever give it back."""
+    task = asyncio.ensure_future(taking)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # once more: it is a few commits, and ends
+                await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None and isinstance(run := task.result(), HostRun):
+            with suppress(MilepostError):
+                await lingering.give_back(run.session)
+        raise

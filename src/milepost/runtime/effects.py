@@ -57,7 +57,7 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
         raise StepFailed(step.path, f"tool {tool.name} is not listed by this workflow: add it to tools=[…]")
     if session.engine.writer.crowded:
         await session.engine.writer.room()
-    while session.closing:
+    while session.closing and not branch.answered(step.id):
         await session.parked(step.id, Waiting("switch"), branch.idle)
     while branch.closed_by is not None and gates.still_open(session, branch.closed_by):
         await session.parked(step.id, Waiting("unknown"), branch.idle)

@@ -37,6 +37,7 @@ from milepost.definitions.rules import PolicyFile
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
 from milepost.runtime import effects, locks, reconcile, starting, waits
 from milepost.runtime.clock import Clock, SystemClock
+from milepost.runtime.lingering import Lingering
 from milepost.runtime.threads import Deadlines, Threads, tamed
 from milepost.runtime.writer import Writer
 from milepost.stores import marks
@@ -91,6 +92,7 @@ class Engine:
         self.redactor = Redactor()
         self._provider = secrets
         self.lease_ms = lease_ms
+        self.lingering = Lingering()
         self.linger_ms = LINGER_MS  # what is due so soon is waited for in place
         self.lease_until = 0
         self.lapses = 0
@@ -144,7 +146,8 @@ class Engine:
         self._renewing.start()
 
     async def close(self) -> None:
-        """Write what is queued, give the lease and the lock back, close the resources."""
+        """Give back what lingers, write what is queued, give the lease and the lock back, close the resources."""
+        await self.lingering.leave()
         for task in list(self._posting):
             await asyncio.wait([task])
         self.flush_events()

@@ -126,7 +126,7 @@ class Worker:
             return
         for run_id in await self.engine.store.with_mail(self.engine.worker):
             session = self.engine.sessions.get(run_id)
-            if session is not None and session.dropped is None:
+            if session is not None and session.dropped is None and not self.engine.lingering.leave_run(run_id):
                 await driver.take_inbox(session)
         await self._lost()
 

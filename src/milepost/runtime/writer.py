@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import EpochLost, StoreBusy, StoreError, StoreFailed
-from milepost.stores.api import Append, Create, Emit
+from milepost.stores.api import Append, Create, Emit, Kill
 
 if TYPE_CHECKING:
     from milepost.stores.api import Operation, Store
@@ -68,6 +68,11 @@ class Writer:
     def stuck(self) -> bool:
         """Whether a commit has been under way for so long that it hangs: other than slow, or waiting for its turn."""
         return self._committing and asyncio.get_running_loop().time() - self._since > STUCK_S
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has written its last."""
+        return self._task is None or self._task.done()
 
     def open(self) -> None:
         """Start writing."""
@@ -249,4 +254,6 @@ def _written(batch: list[Queued], answers: list[Any]) -> set[str]:
             runs.add(operation.head.run_id)
         elif type(operation) is Create:
             runs.add(answer.id)
+        elif type(operation) is Kill:
+            runs.update(answer.runs)
     return runs

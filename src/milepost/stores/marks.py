@@ -3,6 +3,7 @@
   STORE.stop                  nothing starts and nothing is sent while it stands; supervisors kill their workers. A
                               worker sees it within ten milliseconds
   STORE.workers/NAME.kill     a run of this worker was killed: its calls have to let go within the grace
+  STORE.workers/RUN.wanted    another process of this machine waits for a run that somebody holds between two calls
 
 Each is looked at by its name alone, so a look costs a system call and never waits. What is in a stop file is for
 people. It is made whole or not at all, and outlives a power cut.
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+WANTED_S = 1.0  # whoever waits says so again and again: an older mark is of one that died
 SEEN_WITHIN_S = 0.01  # a worker looks no more often: a system call before each of a thousand sends would be felt
 
 
@@ -108,3 +110,28 @@ def asked_to_let_go(place: str, worker: str) -> bool:
 def has_let_go(place: str, worker: str) -> None:
     """Take the mark back: they have, or the worker is gone."""
     _mark(place, worker).unlink(missing_ok=True)
+
+
+def _wanted_path(place: str, run_id: str) -> str:
+    return f"{place}.workers/{run_id}.wanted"
+
+
+def want(place: str, run_id: str) -> None:
+    """Say, or say again, that a process waits for a run. It is a courtesy: what cannot be said is waited for longer."""
+    with suppress(OSError):
+        Path(_wanted_path(place, run_id)).touch(mode=0o600)
+
+
+def wanted(place: str, run_id: str) -> bool:
+    """Say whether a process waits for a run right now."""
+    try:
+        said = os.stat(_wanted_path(place, run_id)).st_mtime  # noqa: PTH116  asked again and again, of each run
+    except OSError:
+        return False
+    return time.time() - said < WANTED_S
+
+
+def wanted_no_more(place: str, run_id: str) -> None:
+    """Take the mark back: who waited has it, or waits no more."""
+    with suppress(OSError):
+        Path(_wanted_path(place, run_id)).unlink(missing_ok=True)

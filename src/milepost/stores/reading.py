@@ -162,6 +162,10 @@ class Reads(FleetReading):
         asked = (query.status, query.workflow, query.key, query.parent, int(query.needs_you), name, value, query.limit)
         return [hiding.run_row(self._cipher, _run_row(row)) for row in self._run("find_runs", *asked)]
 
+    def killed_since(self, at: int) -> list[str]:
+        """Return the ids of runs that were killed since a moment, or settled after that: the latest first."""
+        return [str(row[0]) for row in self._run("killed_since", at)]
+
     def counts(self) -> dict[str, int]:
         """Return how many runs there are by status."""
         return {str(status): int(count) for status, count in self._run("count_runs")}

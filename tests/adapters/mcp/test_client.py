@@ -381,3 +381,20 @@ async def test_a_contradicted_declaration_is_tightened_and_said(store: str) -> N
 
     assert (tools["peek"].effect, tools["look"].effect) == ("irreversible", "read")
     assert bank.tightened == {"peek": "it is declared a read, and its server says that it is not read-only"}
+
+
+def test_a_server_is_used_from_one_event_loop_after_another(store: str) -> None:
+    """As a script does that runs one for each request: a connection ends with its loop, and no call is made on it."""
+    outside = Outside()
+    bank = Server("bank", outside.connect, act={})
+
+    async def request(number: int) -> mp.Outcome[Any]:
+        app = mp.App(store, tools=list((await bank.tools()).values()))
+        async with app.attach(key="k") as run:
+            return await bank.attempt(run, f"c{number}", "act", {"what": str(number)})
+
+    for number in range(3):
+        outcome = asyncio.run(asyncio.wait_for(request(number), 30))
+        assert isinstance(outcome, mp.Confirmed)
+        assert text(outcome.value) == f"did {number}"
+    assert [what for what, _ in outside.seen] == ["0", "1", "2"]

@@ -29,7 +29,7 @@ from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 from milepost.adapters.anew import Attempted, Calls, Said, refused, said
 from milepost.adapters.claude.serving import server_of
 from milepost.adapters.foreign import ForeignTool
-from milepost.adapters.threads import PATIENCE, Threads
+from milepost.adapters.threads import LINGER, PATIENCE, Threads
 from milepost.app import App
 from milepost.core.authority import Authority
 from milepost.core.duration import Duration
@@ -77,7 +77,7 @@ class Guard:
         budget: Cost | None = None,
         patience: Duration = PATIENCE,
     ) -> None:
-        self._calls = Calls(Threads(app, authority=authority, budget=budget, patience=patience))
+        self._calls = Calls(Threads(app, authority=authority, budget=budget, patience=patience, linger=LINGER))
         self._rules: dict[str, Word | ForeignTool] = {
             name: _checked(name, rule, app) for name, rule in (built_in or {}).items()
         }

@@ -26,10 +26,11 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel, ValidationError
 
 from milepost.adapters.batches import Batch
-from milepost.adapters.langgraph.promises import is_foreign, offered, running
+from milepost.adapters.calls import numbered, sending, sending_sync
+from milepost.adapters.langgraph.promises import is_foreign, offered
 from milepost.adapters.langgraph.values import Values
 from milepost.adapters.saying import to_model, to_person
-from milepost.adapters.threads import Threads
+from milepost.adapters.threads import LINGER, Threads
 from milepost.definitions.call import Confirmed, Failed
 from milepost.errors import InvalidArguments, InvalidDeclaration, MilepostError, Waiting
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from milepost.app import App
     from milepost.core.authority import Authority
-    from milepost.definitions.call import Call
     from milepost.definitions.tools import Cost, Tool
 
     Result = ToolMessage | Command[Any]
@@ -83,7 +83,7 @@ class Outcomes(AgentMiddleware[Any, Any, Any]):
         types: Sequence[type] | Mapping[str, type] = (),
     ) -> None:
         super().__init__()
-        self._threads = Threads(app, authority=authority, budget=budget)
+        self._threads = Threads(app, authority=authority, budget=budget, linger=LINGER)
         self._by_name = {tool.name: tool for tool in tools}
         self._values = Values(types)
         self._batches: dict[object, Batch] = {}
@@ -93,11 +93,7 @@ class Outcomes(AgentMiddleware[Any, Any, Any]):
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]) -> Result:
         """Put one call through the protocol."""
-
-        def send(call: Call, _arguments: dict[str, Any]) -> Any:
-            with running(call):
-                return self._kept(handler(request))
-
+        send = sending_sync(lambda: self._kept(handler(request)))
         if (refused := self._refused(request)) is not None:
             return refused
         while True:
@@ -116,10 +112,10 @@ class Outcomes(AgentMiddleware[Any, Any, Any]):
     ) -> Result:
         """Put one call through the protocol."""
 
-        async def send(call: Call, _arguments: dict[str, Any]) -> Any:
-            with running(call):
-                return self._kept(await handler(request))
+        async def made() -> Any:
+            return self._kept(await handler(request))
 
+        send = sending(made)
         if (refused := self._refused(request)) is not None:
             return refused
         while True:
@@ -213,7 +209,7 @@ def id_of(request: ToolCallRequest) -> str:
     made = sum(
         1 for message in messages if isinstance(message, AIMessage) for call in message.tool_calls if call["id"] == id_
     )
-    return id_ if made < 2 else f"{id_}#{made}"  # noqa: PLR2004  its second time
+    return numbered(id_, made)
 
 
 def _message(request: ToolCallRequest, text: str, status: str) -> ToolMessage:

@@ -2,69 +2,38 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.tools import StructuredTool
 
-from milepost.adapters.foreign import ForeignTool, foreign
+from milepost.adapters.foreign import ForeignTool
+from milepost.adapters.promises import Theirs, declared
 from milepost.definitions.tools import Tool
-from milepost.errors import InvalidDeclaration, NoRun
+from milepost.errors import NoRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from langchain_core.tools import BaseTool
     from pydantic import BaseModel
-
-    from milepost.definitions.call import Call
-
-_CALL: ContextVar[Call | None] = ContextVar("milepost_langgraph_call", default=None)
-
-
-@contextmanager
-def running(call: Call) -> Iterator[None]:
-    """Let `this_call` answer, for a tool that is run inside the block."""
-    token = _CALL.set(call)
-    try:
-        yield
-    finally:
-        _CALL.reset(token)
-
-
-def this_call() -> Call:
-    """Return the call that a tool is being run for: its key, attempt, deadline and secrets. Raises NoRun outside."""
-    call = _CALL.get()
-    if call is None:
-        raise NoRun("this_call()")
-    return call
 
 
 def promised(tools: Iterable[BaseTool | Tool[..., Any]], /, **promises: Mapping[str, Any]) -> list[Tool[..., Any]]:
     """Declare LangChain's tools by what they promise, by name, in the words of `mp.tool`: `search={"effect": "read"}`.
 
-    One about which nothing is said is irreversible: unknown outcomes of it wait for a person. Milepost's own tools may
-    stand among them. Raises InvalidDeclaration for a promise about a tool that is not there.
+    One about which nothing is said is irreversible: unknown outcomes of it wait for a person. `reconcile` is the
+    function that finds out. Milepost's own tools may stand among them. Raises InvalidDeclaration for a promise about a
+    tool that is not there.
     """
-    found: list[Tool[..., Any]] = []
-    left = dict(promises)
-    for tool in tools:
-        if isinstance(tool, Tool):
-            found.append(tool)
-        else:
-            declared = left.pop(tool.name, {})
-            found.append(foreign(tool.name, _schema(tool), description=tool.description, **declared))
-    if left:
-        names = ", ".join(sorted(tool.name for tool in found))
-        raise InvalidDeclaration(f"promised(): nothing here is named {', '.join(sorted(left))}. There are: {names}.")
-    return found
+    return declared((tool if isinstance(tool, Tool) else _theirs(tool) for tool in tools), promises)
 
 
-def _schema(tool: BaseTool) -> Mapping[str, Any]:
-    """Return the schema of what a model gives; what LangGraph injects is no argument."""
+def _theirs(tool: BaseTool) -> Theirs:
+    """Return a tool with the schema of what a model gives; what LangGraph injects is no argument."""
     schema = tool.tool_call_schema
-    return schema if isinstance(schema, dict) else cast("type[BaseModel]", schema).model_json_schema()
+    if not isinstance(schema, dict):
+        schema = cast("type[BaseModel]", schema).model_json_schema()
+    return Theirs(tool.name, schema, tool.description)
 
 
 def is_foreign(tool: Tool[..., Any]) -> bool:

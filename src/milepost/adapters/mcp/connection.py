@@ -2,7 +2,8 @@
 
 A client of MCP is entered and left in one task, and calls come from many, so a task of its own holds it open. Whether
 a broken connection took a call with it nobody can tell; so one that stood idle is asked whether it is still there
-*before* something is sent. What cannot be connected to has received nothing, and that is proof.
+*before* something is sent. What cannot be connected to has received nothing, and that is proof. A connection ends with
+the event loop in which it was opened; in another one it is made anew.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Connection:
         self.name = name
         self._connect = connect
         self._connect_s = connect_s
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._opened: Opened | None = None
         self._owners: set[asyncio.Task[None]] = set()
@@ -66,16 +68,30 @@ class Connection:
 
     async def close(self) -> None:
         """Leave the server."""
+        self._come()
         async with self._lock:
             if self._opened is not None:
                 self._opened.leave.set()
                 self._opened = None
             await self._ended(set(self._owners))
 
+    def _come(self) -> None:
+        """Forget what belongs to another event loop."""
+        loop, other, opened = asyncio.get_running_loop(), self._loop, self._opened
+        if other is loop:
+            return
+        self._loop, self._lock, self._opened = loop, asyncio.Lock(), None
+        self._owners = set()
+        if other is not None and not other.is_closed() and opened is not None and opened.calls == 0:
+            other.call_soon_threadsafe(opened.leave.set)
+
     async def _there(self, within_s: float | None) -> Opened:
+        self._come()
         try:
             async with asyncio.timeout(within_s), self._lock:
                 opened = self._opened
+                if opened is not None and opened.owner is not None and opened.owner.done():
+                    opened = self._opened = None  # it is closed: there is nothing to ask
                 idle = opened is not None and time.monotonic() - opened.used_at > IDLE_S
                 if opened is not None and idle and not await self._answers(opened.ready.result().session):
                     self._opened = None

@@ -33,9 +33,9 @@ from pydantic import BaseModel
 
 import milepost as mp
 from milepost.adapters.calls import asking, sending
-from milepost.adapters.foreign import foreign
 from milepost.adapters.openai_agents.holding import TURN, Attached, attached, inside, keeping
 from milepost.adapters.openai_agents.models import MODEL, RecordedModel
+from milepost.adapters.promises import Promises, Theirs, declared
 from milepost.adapters.saying import to_model
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Guard:
                     raise
                 raise mp.Rejected(str(error)) from error
 
-        with held.under_way(), held.told_again():
+        with held.calls, held.told_again():
             try:
                 send = None if self.ours else sending(work)
                 outcome = await held.threads.attempt(held.key, id_, tool, arguments, send=send)
@@ -84,7 +84,7 @@ class Guard:
                 held.waits.pop(id_, None)
                 return to_model(outcome, tool.name)
             parked = held.waiting(id_, outcome)
-            await held.siblings_over()
+            await held.calls.others()
             turn = TURN.get()
             if turn is not None:
                 turn.parked = parked
@@ -100,7 +100,7 @@ class Guard:
         except mp.InvalidArguments:
             return False  # the model is told, when it is invoked
         except mp.MilepostError as error:
-            with held.under_way():
+            with held.calls:
                 await held.halt(error)
             raise
         if isinstance(outcome, mp.Confirmed | mp.Failed):
@@ -225,7 +225,7 @@ def _guarded_handoff(handoff: Handoff[Any, Any], done: dict[int, Agent[Any]]) ->
 
 
 def listed(
-    *agents: Agent[Any], promises: Mapping[str, Mapping[str, Any]] | None = None, cost: mp.Cost | None = None
+    *agents: Agent[Any], promises: Promises | None = None, cost: mp.Cost | None = None
 ) -> list[mp.Tool[..., Any]]:
     """Return the function tools of agents, and of those they hand off to, for `App(tools=…)`.
 
@@ -234,29 +234,13 @@ def listed(
     requests, input_tokens, output_tokens and tokens, which are settled from the response; other units are not.
     Raises InvalidDeclaration for a promise about no tool of these agents.
     """
-    said, found = dict(promises or {}), dict[str, mp.Tool[..., Any]]()
-    for tool in _function_tools([*agents], set()):
-        if tool.name not in found:
-            found[tool.name] = _declared(tool, dict(said.pop(tool.name, {})))
-    if said:
-        names = ", ".join(sorted(found)) or "none"
-        raise mp.InvalidDeclaration(
-            f"promises about {', '.join(sorted(said))}, which is no tool here. There are: {names}."
-        )
-    return [asking(MODEL, cost=cost), keeping(), *found.values()]
+    found = (getattr(tool.on_invoke_tool, "ours", None) or _theirs(tool) for tool in _function_tools([*agents], set()))
+    return [asking(MODEL, cost=cost), keeping(), *declared(found, promises or {})]
 
 
-def _declared(tool: FunctionTool, said: dict[str, Any]) -> mp.Tool[..., Any]:
-    ours = getattr(tool.on_invoke_tool, "ours", None)
-    if ours is not None:
-        return ours  # type: ignore[no-any-return]
-    reconcile = said.pop("reconcile", None)
-    if tool.timeout_seconds is not None:
-        said.setdefault("timeout", f"{round(tool.timeout_seconds * 1000)}ms")
-    made = foreign(tool.name, tool.params_json_schema, description=tool.description, **said)
-    if reconcile is not None:
-        made.reconcile(reconcile)
-    return made
+def _theirs(tool: FunctionTool) -> Theirs:
+    timeout = None if tool.timeout_seconds is None else f"{round(tool.timeout_seconds * 1000)}ms"
+    return Theirs(tool.name, tool.params_json_schema, tool.description, timeout)
 
 
 def guards_of(agent: Agent[Any]) -> dict[str, Guard]:

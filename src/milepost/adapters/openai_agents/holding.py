@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 from weakref import WeakValueDictionary
 
 import milepost as mp
-from milepost.adapters.calls import Questions, sending
+from milepost.adapters import holding
+from milepost.adapters.calls import sending
 from milepost.adapters.foreign import foreign, through
+from milepost.adapters.holding import Place
 from milepost.adapters.saying import to_person
 from milepost.adapters.threads import Threads
 
@@ -20,27 +21,21 @@ KEPT = "openai_agents.kept"
 _NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
-class Attached:
+class Attached(holding.Attached):
     """What guarded agents work through; those who hold one key in one process share it.
 
     `waits` says by call id what a person is told of each call that waits.
     """
 
     def __init__(self, threads: Threads, key: str, run: mp.AttachedRun) -> None:
-        self.threads = threads
-        self.key = key
-        self.run = run
-        self.questions = Questions(run)
+        super().__init__(threads, key, run)
         self.waits: dict[str, str] = {}
         self.sessions: dict[str, Any] = {}
         self.resuming: set[str] = set()
-        self._under_way = 0
-        self._resting = 0
-        self._changed = asyncio.Event()
 
     def tool(self, name: str) -> mp.Tool[..., Any]:
         """Return a tool that the app lists. Raises InvalidDeclaration for another one."""
-        tool = self.threads.app.tools.get(name)
+        tool = self.tools.get(name)
         if tool is None:
             raise mp.InvalidDeclaration(f"{name} is not listed by this app: make it with App(tools=listed(agent, …)).")
         return tool
@@ -50,38 +45,11 @@ class Attached:
         self.waits[call_id] = to_person(self.run.id, outcome)
         return mp.Parked(self.run.id, outcome)
 
-    # ------------------------------------------------------------ calls under way
-
-    @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """Count a call while the block runs."""
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            self._change()
-
-    async def siblings_over(self) -> None:
-        """Wait until every call that is under way is over, or waits as this one does."""
-        self._resting += 1
-        self._change()
-        try:
-            while self._under_way > self._resting:
-                await self._changed.wait()
-        finally:
-            self._resting -= 1
-            self._change()
-
     async def halt(self, error: mp.MilepostError) -> None:
         """Prepare to raise what a call cannot be made for: the SDK cancels what is under way beside one that raises."""
-        await self.siblings_over()
+        await self.calls.others()
         if (turn := TURN.get()) is not None:
             turn.halted = error
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     # ------------------------------------------------------------ runs of the SDK's own runner
 
@@ -128,7 +96,9 @@ def keeping() -> mp.Tool[..., Any]:
 
 
 _HELD: WeakValueDictionary[int, Attached] = WeakValueDictionary()  # each lives as long as somebody holds its run
-_ATTACHED: ContextVar[Attached | None] = ContextVar("milepost_openai_agents", default=None)
+_PLACE: Place[Attached] = Place("milepost_openai_agents")
+attached = _PLACE.held
+inside = _PLACE.inside
 
 
 class Turn:
@@ -143,11 +113,6 @@ class Turn:
 TURN: ContextVar[Turn | None] = ContextVar("milepost_openai_agents_turn", default=None)
 
 
-def attached() -> Attached | None:
-    """Return what is held here, None outside `durable` and inside a step."""
-    return _ATTACHED.get()
-
-
 @asynccontextmanager
 async def durable(threads: Threads, key: str) -> AsyncIterator[Attached]:
     """Run guarded agents durably, under `key`; elsewhere they run as they always do.
@@ -157,17 +122,5 @@ async def durable(threads: Threads, key: str) -> AsyncIterator[Attached]:
     """
     async with threads.attached(key) as run:
         held = _HELD.get(id(run)) or _HELD.setdefault(id(run), Attached(threads, key, run))
-        token = _ATTACHED.set(held)
-        try:
+        with _PLACE.holding(held):
             yield held
-        finally:
-            _ATTACHED.reset(token)
-
-
-async def inside(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Do the work of one step. What agents do inside it is part of this step."""
-    token = _ATTACHED.set(None)
-    try:
-        return await work()
-    finally:
-        _ATTACHED.reset(token)

@@ -8,6 +8,10 @@
   reconcile      from that moment, or from the last look, to what the reconciler found; linked to the attempt.
   approval, sleep, signal, child      from the asking to the answer.
 
+A process may live for months, and so may a run. What is kept of one is bounded: a link only as long as another attempt
+may follow, what a segment left open ends with it, and of events of one span, and of what is open, the oldest give way
+beyond a bound; how many did is told on the run's own span (`milepost.dropped`).
+
 Free reads are recorded when they answer and not when they begin, so their spans have no length. Everything else that is
 written of a run, a kill, a grant, a rewind, is an event of the run's own span, or of the segment's.
 
@@ -28,6 +32,9 @@ from milepost.core.steps import Effect
 from milepost.core.tracing import attempt_span, span_of
 
 CONVENTIONS = "0.66"
+EVENTS_MOST = 128  # of one span: as many as OpenTelemetry's own spans have
+OPEN_MOST = 10_000
+LINKS_MOST = 10_000
 ENDED = {"failed": "error", "killed": "error"}
 Value = str | int | float | bool
 
@@ -68,13 +75,20 @@ class Spans:
         self._stay: Span | None = None
         self._open: dict[tuple[str, ...], Span] = {}
         self._last: dict[tuple[str, ...], str] = {}  # of what came before: the span that the next one is linked to
+        self.dropped = 0
 
     def take(self, entry: e.Entry) -> list[Span]:
         """Take the next entry; return the spans that it ends."""
         ended = list(self._about(entry))
         self._state.apply(entry)
         ended.extend(self._after(entry))
+        self._bound()
         return ended
+
+    @property
+    def kept(self) -> int:
+        """How much is kept of the run: spans that are open, their events, and what later ones are linked to."""
+        return len(self._open) + len(self._last) + len(self.run.events) + len(self._stay.events if self._stay else ())
 
     @property
     def owner(self) -> str:
@@ -111,6 +125,8 @@ class Spans:
                 yield from self._leave(entry.at)
             case e.Checkpointed() | e.Rewound():
                 yield from self._leave(entry.at)
+                yield from self._interrupt(entry.at, "child")
+                self._last.clear()
             case e.RunStopped():
                 yield from self._stopped(entry)
             case e.RunDone():
@@ -150,7 +166,11 @@ class Spans:
         said = {
             f"milepost.{name}": value for name in ("by", "why", "code", "tool") if (value := getattr(entry, name, ""))
         }
-        (self._stay or self.run).events.append((entry.at, tag, said))
+        events = (self._stay or self.run).events
+        events.append((entry.at, tag, said))
+        if len(events) > EVENTS_MOST:
+            del events[0]
+            self.dropped += 1
 
     # ---------------------------------------------------------------- stays in segments
 
@@ -161,9 +181,7 @@ class Spans:
         stay.attributes = {"milepost.segment": name, "milepost.visit": visit, "milepost.epoch": epoch}
         if owner:
             stay.attributes["milepost.worker"] = owner
-        if key in self._last:
-            stay.links.append(self._last[key])
-        self._last[key] = stay.id
+        self._link(key, stay)
 
     def _leave(self, at: int, *, interrupted: bool = False) -> Iterator[Span]:
         stay, self._stay = self._stay, None
@@ -188,9 +206,7 @@ class Spans:
         }  # fmt: skip
         if effect.tool in self._models:
             span.name = f"chat {self._models[effect.tool]}"
-        if key in self._last:
-            span.links.append(self._last[key])
-        self._last[key] = span.id
+        self._link(key, span)
 
     def _asked(self, tool: str, step: str) -> dict[str, Value]:
         if tool in self._models:
@@ -212,6 +228,8 @@ class Spans:
             return
         span.ended = entry.at
         span.attributes["milepost.outcome"] = outcome
+        if type(entry) is e.EffectConfirmed or (type(entry) is e.EffectFailed and entry.final):
+            self._last.pop(("step", visit, entry.step), None)  # no other attempt follows
         if type(entry) is e.EffectUnknown:
             looking = self._begin(
                 ("reconcile", visit, entry.step), f"reconcile {span.name.partition(' ')[2]}", entry.at
@@ -262,6 +280,20 @@ class Spans:
         self._open[key] = span
         return span
 
+    def _link(self, key: tuple[str, ...], span: Span) -> None:
+        """Link a span to the one before it, and let the next one be linked to this."""
+        earlier = self._last.pop(key, None)
+        if earlier is not None:
+            span.links.append(earlier)
+        self._last[key] = span.id
+
+    def _bound(self) -> None:
+        """Let the oldest give way."""
+        for kept, most in ((self._open, OPEN_MOST), (self._last, LINKS_MOST)):
+            while len(kept) > most:
+                del kept[next(iter(kept))]
+                self.dropped += 1
+
     def _close(self, key: tuple[str, ...], at: int, **attributes: Value) -> Iterator[Span]:
         span = self._open.pop(key, None)
         if span is not None:
@@ -279,17 +311,20 @@ class Spans:
         yield from self._interrupt(entry.at)
         yield self._end(entry.status, entry.at)
 
-    def _interrupt(self, at: int) -> Iterator[Span]:
-        """End what was open when the run was: nobody answers it any more, or what came of it is not told here."""
-        for span in self._open.values():
+    def _interrupt(self, at: int, but: str = "") -> Iterator[Span]:
+        """End what is open: nobody answers it any more, or what came of it is not told here."""
+        for key in [key for key in self._open if key[0] != but]:
+            span = self._open.pop(key)
             span.ended = at
             span.attributes["milepost.interrupted"] = True
             yield span
-        self._open.clear()
 
     def _end(self, status: str, at: int) -> Span:
         self.run.ended = at
         self.run.attributes["milepost.status"] = status
+        if self.dropped:
+            self.run.attributes["milepost.dropped"] = self.dropped
+        self._last.clear()
         return self.run
 
 

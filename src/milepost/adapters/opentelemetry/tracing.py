@@ -2,7 +2,9 @@
 
 The app says which records grew; a moment later what is new in them is read, folded into spans, and those that have
 ended go to the span processor, in a thread. Each process tells what happened while it held the run. What an earlier one
-left open, because it died, ends at the claim, and whoever claims tells it.
+left open, because it died, ends at the claim, and whoever claims tells it. A kill is nobody's: a run that waits is
+held by no process, and who kills one may watch nothing. So each process that watches looks for runs that were killed,
+and the first one to say so, in an event beside the run, tells the end.
 
 What may go wrong. A processor that blocks holds that one thread: what waits behind it is dropped beyond a bound, and
 counted. What it raises is logged. What has not been handed over when the process dies is lost: traces are diagnostic.
@@ -34,7 +36,7 @@ from milepost.core.tracing import trace_of
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
-    from milepost.operations.inspection import Inspector
+    from milepost.observing import Sight
 
 log = logging.getLogger("milepost")
 NS_IN_A_MS = 1_000_000
@@ -43,6 +45,9 @@ CLOSING_S = 5.0
 WAITING_MOST = 10_000
 FOLLOWED_MOST = 5_000
 TOLD_MOST = 50_000
+KILLED_EVERY_S = 5.0
+KILLED_WITHIN_MS = 3_600_000  # a run that was killed earlier, while nobody watched, is told no more
+END = "the end of its trace"
 
 
 @dataclass(slots=True)
@@ -70,23 +75,30 @@ class Tracing:
         self._resource = resource or Resource.create({"service.name": "milepost"})
         self._every_s = parse_ms(every) / 1000
         self._scope = InstrumentationScope("milepost", __version__, attributes={"gen_ai.conventions": CONVENTIONS})
-        self._read: Inspector | None = None
+        self._read: Sight | None = None
         self._worker = ""
         self._grew: set[str] = set()
         self._runs: OrderedDict[str, _Followed] = OrderedDict()
         self._told: OrderedDict[str, int] = OrderedDict()  # of runs that are followed no more: up to which entry
+        self._killed: OrderedDict[str, None] = OrderedDict()  # those that need no look any more
+        self._ends: dict[str, list[Span]] = {}  # what ended with a kill, until it is known who tells it
         self._task: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._ended: queue.Queue[tuple[str, Span] | asyncio.Future[None]] = queue.Queue(WAITING_MOST)
         self._thread: threading.Thread | None = None
 
     # ---------------------------------------------------------------- as an observer
 
-    def opened(self, read: Inspector, worker: str) -> None:
+    def opened(self, read: Sight, worker: str) -> None:
         """Begin to watch."""
         self._read, self._worker = read, worker
         self._grew.clear()
         self._runs.clear()
         self._told.clear()
+        self._killed.clear()
+        self._ends.clear()
+        if worker:
+            self._watching = asyncio.get_running_loop().create_task(self._watch(read), name="milepost-killed-runs")
 
     def appended(self, run_ids: set[str]) -> None:
         """Note which runs to look at."""
@@ -96,12 +108,24 @@ class Tracing:
 
     async def closing(self) -> None:
         """Hand over what is left, for no longer than a moment."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in (self._watching, self._task):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._watching = None
+        self._grew |= self._ends.keys()
         await self._look()
         if self._thread is not None and not await self._handed_over():
             log.warning("some spans were not taken within %g s and are lost; runs are not concerned", CLOSING_S)
+
+    @property
+    def followed(self) -> int:
+        """How many runs are followed now."""
+        return len(self._runs)
+
+    def knows(self, run_id: str) -> bool:
+        """Say whether a run is known to have been killed, and looked at for that."""
+        return run_id in self._killed and run_id not in self._ends
 
     # ---------------------------------------------------------------- reading
 
@@ -116,6 +140,7 @@ class Tracing:
             self._grew.discard(run_id)
             try:
                 await self._new(run_id)
+                await self._tell_end(run_id)
             except asyncio.CancelledError:
                 self._grew.add(run_id)  # the app is being closed, which looks for the last time
                 raise
@@ -132,11 +157,44 @@ class Tracing:
         for seq, entry in found:
             ended = followed.spans.take(entry)
             followed.seq = seq
-            if seq > followed.told and (followed.spans.owner == self._worker or isinstance(entry, e.RunStopped)):
+            if seq <= followed.told:
+                continue
+            if isinstance(entry, e.RunStopped) and entry.status == "killed":
+                self._ends[run_id] = ended
+            elif followed.spans.owner == self._worker:
                 self._queue(run_id, ended)
         self._runs.move_to_end(run_id)
-        if found and isinstance(found[-1][1], e.RunDone | e.RunStopped):
+        if followed.spans.run.ended or (found and isinstance(found[-1][1], e.RunStopped)):
             self._leave(run_id)
+
+    async def _tell_end(self, run_id: str) -> None:
+        """Tell what ended with a kill, unless another process does."""
+        assert self._read is not None
+        if run_id not in self._ends:
+            return
+        self._killed[run_id] = None
+        if len(self._killed) > TOLD_MOST:
+            self._killed.popitem(last=False)
+        first = await self._read.first_to_tell(run_id, END)
+        ended = self._ends.pop(run_id)
+        if first:
+            self._queue(run_id, ended)
+
+    async def _watch(self, read: Sight) -> None:
+        """Look for runs that were killed while nobody held them."""
+        while True:
+            await asyncio.sleep(KILLED_EVERY_S)
+            try:
+                found = [one for one in await read.killed_within(KILLED_WITHIN_MS) if one not in self._killed]
+                new = {run_id for run_id in found if await read.teller(run_id, END) is None}
+            except Exception:
+                log.exception("runs that were killed cannot be looked for; runs go on")
+                continue
+            self._killed.update(dict.fromkeys(found))
+            while len(self._killed) > TOLD_MOST:
+                self._killed.popitem(last=False)
+            if new:
+                self.appended(new)
 
     async def _begin(self, run_id: str, created: e.Entry) -> _Followed:
         assert self._read is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from pydantic_ai.capabilities import WrapRunHandler
@@ -29,8 +28,8 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
 
 import milepost as mp
-from milepost.adapters.batches import Batch
-from milepost.adapters.calls import Questions, sending, settle
+from milepost.adapters.calls import sending, settle
+from milepost.adapters.holding import Attached, Place
 from milepost.adapters.pydantic_ai.listing import MODEL, OURS
 from milepost.adapters.pydantic_ai.wording import (
     HANDED_OVER,
@@ -50,19 +49,7 @@ APPROVED = "approved"
 ASKS_FIRST = "it asks for an approval before it does anything"
 
 
-class Attached:
-    """What the framework works through while `durable` is entered."""
-
-    def __init__(self, threads: Threads, key: str, run: mp.AttachedRun) -> None:
-        self.threads = threads
-        self.key = key
-        self.run = run
-        self.tools = threads.app.tools
-        self.questions = Questions(run)
-        self.calls = Batch()
-
-
-_ATTACHED: ContextVar[Attached | None] = ContextVar("milepost_pydantic_ai", default=None)
+_PLACE: Place[Attached] = Place("milepost_pydantic_ai")
 
 
 @asynccontextmanager
@@ -73,20 +60,8 @@ async def durable(threads: Threads, key: str) -> AsyncIterator[mp.AttachedRun]:
     another living process holds the key.
     """
     async with threads.attached(key) as run:
-        token = _ATTACHED.set(Attached(threads, key, run))
-        try:
+        with _PLACE.holding(Attached(threads, key, run)):
             yield run
-        finally:
-            _ATTACHED.reset(token)
-
-
-async def _inside(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Do the work of one step. What agents do inside it is part of this step."""
-    token = _ATTACHED.set(None)
-    try:
-        return await work()
-    finally:
-        _ATTACHED.reset(token)
 
 
 class Backend(JournalCallableOperationBackend[None]):
@@ -119,7 +94,7 @@ class Backend(JournalCallableOperationBackend[None]):
         config: None,  # noqa: ARG002
     ) -> object:
         """Run one unit, or answer it from the record."""
-        attached = _ATTACHED.get()
+        attached = _PLACE.held()
         if attached is None:
             return await body()
         if isinstance(operation_id, ToolsetCallToolId):
@@ -142,7 +117,7 @@ async def _ask(attached: Attached, question: str, body: Callable[[], Awaitable[o
         raise UserError("this app lists no questions to a model: make it with App(tools=listed(agent, …))")
 
     async def ask() -> object:
-        payload = await _inside(body)
+        payload = await _PLACE.inside(body)
         settle(tool, measured(JSON_CODEC.load(ModelResponse, payload)) if tool.costed else {})
         return payload
 
@@ -160,7 +135,7 @@ async def _call(attached: Attached, body: Callable[[], Awaitable[Any]], cache_ke
     told: list[Any] = []
 
     async def work() -> Any:
-        payload: Any = await _inside(body)
+        payload: Any = await _PLACE.inside(body)
         kind = payload["kind"]
         if kind in RETURNED or kind == HANDED_OVER or tool.effect == "read":
             return plain(payload)
@@ -215,7 +190,7 @@ class MilepostDurability(BaseDurabilityCapability[AgentDepsT]):
     @property
     def in_durable_context(self) -> bool:
         """Tell whether an attached run is held here, and no step of it is being done."""
-        return _ATTACHED.get() is not None
+        return _PLACE.held() is not None
 
     def get_durable_operation_backend(self) -> Backend:
         """Return what makes steps of this agent's work."""
@@ -223,12 +198,12 @@ class MilepostDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def get_default_conversation_id(self, run_id: str) -> str | None:  # noqa: ARG002  one thread, one conversation
         """Return the conversation's id, the same for every run of an agent under one key."""
-        attached = _ATTACHED.get()
+        attached = _PLACE.held()
         return None if attached is None else conversation_id_from_run_id(attached.run.id)
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Run the agent. Where it ends without its result, it is to be run again, and asks what it has asked."""
-        attached, over = _ATTACHED.get(), False
+        attached, over = _PLACE.held(), False
         try:
             result = await super().wrap_run(ctx, handler=handler)
             over = not isinstance(result.output, DeferredToolRequests)
@@ -243,7 +218,7 @@ class MilepostDurability(BaseDurabilityCapability[AgentDepsT]):
         tool_defs: list[ToolDefinition],
     ) -> list[ToolDefinition]:
         """Let the model see its tools. Raises UserError for one that the app does not list, before it is asked."""
-        attached = _ATTACHED.get()
+        attached = _PLACE.held()
         unlisted = [one.name for one in tool_defs if attached and one.name not in attached.tools]
         if unlisted:
             raise UserError(
@@ -262,7 +237,7 @@ class MilepostDurability(BaseDurabilityCapability[AgentDepsT]):
 
         The batch is over when this is called: what else was in it has finished and is recorded.
         """
-        attached = _ATTACHED.get()
+        attached = _PLACE.held()
         if attached is not None and not _may_say(self.agent.output_type if self.agent else None):
             for said in requests.metadata.values():
                 if OURS in said:

@@ -5,7 +5,6 @@ What is not promised is `irreversible`. A promise for a tool that the agent does
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic_ai.agent import AbstractAgent
@@ -14,12 +13,10 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 import milepost as mp
 from milepost.adapters.calls import asking
-from milepost.adapters.foreign import foreign
+from milepost.adapters.promises import Promises, Theirs, declared
 
 MODEL = "pydantic_ai.model"
 OURS = "milepost"  # the key in a tool's metadata that says that it is declared with mp.tool
-
-Promises = Mapping[str, Mapping[str, Any]]
 
 
 def listed(
@@ -33,26 +30,13 @@ def listed(
     Tools of MCP servers and of dynamic toolsets are not known here: list them with `foreign(name, schema, …)`.
     Raises InvalidDeclaration for a promise about no tool of these agents.
     """
-    said = dict(promises or {})
-    found: dict[str, mp.Tool[..., Any]] = {}
-    for tool in _function_tools(agents).values():
-        if OURS not in (tool.metadata or {}):
-            found[tool.name] = _declared(tool, dict(said.pop(tool.name, {})))
-    if said:
-        names = ", ".join(sorted(found)) or "none"
-        raise mp.InvalidDeclaration(
-            f"promises about {', '.join(sorted(said))}, which is no tool here. There are: {names}."
-        )
-    return [asking(MODEL, cost=cost), *found.values()]
+    found = _function_tools(agents).values()
+    theirs = (_theirs(tool) for tool in found if OURS not in (tool.metadata or {}))
+    return [asking(MODEL, cost=cost), *declared(theirs, promises or {})]
 
 
-def _declared(tool: AgentTool[Any], said: dict[str, Any]) -> mp.Tool[..., Any]:
-    reconcile = said.pop("reconcile", None)
-    schema = tool.tool_def.parameters_json_schema
-    made = foreign(tool.name, schema, description=tool.description or "", **said)
-    if reconcile is not None:
-        made.reconcile(reconcile)
-    return made
+def _theirs(tool: AgentTool[Any]) -> Theirs:
+    return Theirs(tool.name, tool.tool_def.parameters_json_schema, tool.description or "")
 
 
 def _function_tools(agents: tuple[AbstractAgent[Any, Any], ...]) -> dict[str, AgentTool[Any]]:

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_jsonable_python
 
-from milepost.adapters.calls import digest_of
+from milepost.adapters.calls import digest_of, numbered
 
 SAID = ("part_kind", "content", "tool_name", "args", "tool_call_id")
 RETURNED = {"tool_return", "tool_content_result"}
@@ -39,7 +39,7 @@ def call_id(id_: str, messages: Sequence[ModelMessage]) -> str:
     """Return the model's id of a call; where a model gives one id again in a conversation, the calls are numbered."""
     calls = (part for one in messages if isinstance(one, ModelResponse) for part in one.parts)
     made = sum(isinstance(part, ToolCallPart) and part.tool_call_id == id_ for part in calls)
-    return id_ if made < 2 else f"{id_}#{made}"  # noqa: PLR2004  its second time
+    return numbered(id_, made)
 
 
 def arguments_of(definition: ToolDefinition | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,10 @@ SELECT id, body FROM mp_inbox WHERE run = $1 AND taken = 0 ORDER BY id;
 SELECT r.id FROM mp_runs r
 WHERE r.owner = $1 AND EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0);
 
+-- By the index of the status: few runs are killed, and all others are passed over.
+-- name: killed_since
+SELECT id FROM mp_runs WHERE status = 'killed' AND changed_at >= $1 ORDER BY changed_at DESC, run DESC LIMIT 1000;
+
 -- name: undelivered
 SELECT mp_runs.id, count(*) FROM mp_inbox JOIN mp_runs USING (run) WHERE taken = 0
 GROUP BY mp_runs.run, mp_runs.id ORDER BY mp_runs.run;

@@ -361,6 +361,10 @@ class PostgresStore:
         """Return the runs that fit, newest first."""
         return await self._read(lambda reads: reads.runs(query))
 
+    async def killed_since(self, at: int) -> list[str]:
+        """Return the ids of runs that were killed since a moment, or settled after that: the latest first."""
+        return await self._read(lambda reads: reads.killed_since(at))
+
     async def counts(self) -> dict[str, int]:
         """Return how many runs there are by status."""
         return await self._read(Reads.counts)

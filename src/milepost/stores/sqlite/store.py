@@ -257,6 +257,10 @@ class SqliteStore:
         """Return the runs that fit, newest first."""
         return self._reads.runs(query)
 
+    async def killed_since(self, at: int) -> list[str]:
+        """Return the ids of runs that were killed since a moment, or settled after that: the latest first."""
+        return self._reads.killed_since(at)
+
     async def counts(self) -> dict[str, int]:
         """Return how many runs there are by status."""
         return self._reads.counts()

@@ -33,6 +33,18 @@ class Killing:
         assert (await subject.bodies("a1"))[-1] == b"killed 2 "
 
     @proves
+    async def test_what_was_killed_since_a_moment_is_found_the_latest_first(self, subject: Subject) -> None:
+        for number in range(4):
+            await subject.held(f"a{number}")
+        await subject.kill("a1", now=100)
+        await subject.kill("a0", now=200)
+        await subject.kill("a2", now=50)
+
+        assert await subject.store.killed_since(100) == ["a0", "a1"]
+        assert await subject.store.killed_since(0) == ["a0", "a1", "a2"]
+        assert await subject.store.killed_since(201) == []
+
+    @proves
     async def test_the_worker_that_held_it_can_write_no_more(self, subject: Subject) -> None:
         head, other = await subject.held("a1"), await subject.other()
 

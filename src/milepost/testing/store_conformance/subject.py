@@ -94,9 +94,9 @@ class Subject:
         await self.create(run_id, **facts)
         return await self.claim(run_id, owner)
 
-    async def kill(self, run_id: str, *, store: Store | None = None) -> Killed:
+    async def kill(self, run_id: str, *, store: Store | None = None, now: int = 99) -> Killed:
         """Kill a run and its descendants."""
-        killed: Killed = await self.done(kill(run_id), store=store)
+        killed: Killed = await self.done(kill(run_id, now), store=store)
         return killed
 
     # ------------------------------------------------------------ reading
@@ -124,12 +124,12 @@ def claim(run_id: str, owner: str = "worker-1", owner_was: str | None = None) ->
     return Claim(run_id, owner, owner_was, 5, lambda epoch: f"claimed {epoch}".encode())
 
 
-def kill(run_id: str) -> Kill:
+def kill(run_id: str, now: int = 99) -> Kill:
     """Return a kill whose entry names its epoch and what it leaves open, and which tells the parent."""
     return Kill(
         run_id,
         "runaway",
-        99,
+        now,
         lambda epoch, paths: f"killed {epoch} {','.join(paths)}".encode(),
         lambda parent: Post(parent, f"killed {run_id}", b"told", 99),
     )

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from milepost.adapters.mcp.sending import fitting
-from milepost.adapters.threads import Threads
+from milepost.adapters.threads import LINGER, Threads
 from milepost.core.authority import Authority
 from milepost.core.entries import Widened
 from milepost.errors import InvalidArguments, Parked, RunHeld, Waiting
@@ -80,7 +80,7 @@ class Calls:
         self._prefix = f"mcp:{caller.name}"
         self._remember_ms = config.remember_ms
         authority = Authority(f"mcp:{caller.name}", scopes=caller.scopes, tenant=caller.tenant)
-        self._threads = Threads(app, authority=authority, budget=dict(caller.budget))
+        self._threads = Threads(app, authority=authority, budget=dict(caller.budget), linger=LINGER)
         self._flying: dict[tuple[str, ...], asyncio.Task[Attempted]] = {}
         self._period = -1
         self._older: list[str] = []
