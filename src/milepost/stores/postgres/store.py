@@ -182,7 +182,7 @@ class PostgresStore:
         except StoreFailed as error:
             self._failed = error.why
             raise
-        self._crowd.met(operations, answers)
+        self._crowd.learn(operations)
         if self._line.stops is not None:
             self._stops, self._stops_at = stopping.standing(self._line.stops, self._cipher), time.monotonic()
         if self._held.worth_telling(operations, answers) and not self._to_tell:
