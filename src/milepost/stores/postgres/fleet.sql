@@ -43,11 +43,12 @@ WITH crew AS (
     SELECT run, share, may, row_number() OVER (ORDER BY priority DESC, $6::bool OR run <> first, share,
         CASE WHEN $6::bool AND share > 0 THEN -due ELSE due END, run) AS place
     FROM soonest, seen
-), chosen AS (
-    SELECT run, place, may, count(*) FILTER (WHERE share > 0) OVER (ORDER BY place) AS others FROM placed
+), chosen AS MATERIALIZED (
+    SELECT run, place FROM (SELECT *, count(*) FILTER (WHERE share > 0) OVER (ORDER BY place) AS others FROM placed) AS listed
+    WHERE others <= may ORDER BY place LIMIT $4::bigint
 )
-SELECT run, id, workflow, attached, status, owner, queue, grp, began FROM chosen JOIN mp_runs USING (run)
-WHERE others <= may ORDER BY place LIMIT $4::bigint;
+SELECT r.run, id, workflow, attached, status, owner, queue, grp, began
+FROM chosen, LATERAL (SELECT * FROM mp_runs WHERE mp_runs.run = chosen.run OFFSET 0) AS r ORDER BY place;
 
 -- name: due_among
 SELECT run, id, workflow, attached, status, owner, queue, grp, began FROM mp_runs
