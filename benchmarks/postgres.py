@@ -38,7 +38,7 @@ OTHERS = (
 ROUNDS = 3
 IN_SEQUENCE, TOGETHER, RUNS = 500, 50, 100
 WORKERS = (1, 2, 4)
-CLAIMS = 2_000
+CLAIMS = 10_000  # what a process does once (statements are prepared, garbage is collected in full) counts for little
 SETTLES_S, IDLES_S = 45, 60
 TRIES = 3
 

@@ -5,8 +5,11 @@ By default there are a few hundred; with MILEPOST_SWEEP=all ten thousand, by the
 
 import asyncio
 import os
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -22,6 +25,9 @@ from tests.runtime.stage import Stage, names, parked, status_of, until
 MANY = 10_000 if os.environ.get("MILEPOST_SWEEP") == "all" else 300
 WITHIN = "20m" if MANY > 1_000 else "50s"
 BOUNDARY_BYTES = 2_000
+FEW, SOME = 50, 200
+HOW_MANY = "SELECT count(*) FROM mp_runs WHERE run > 0 AND status = ?"
+VM_STEPS = "SQLITE_STMTSTATUS_VM_STEP"
 
 
 @mp.workflow(version="1")
@@ -74,7 +80,7 @@ async def hold_all(run: mp.Run, count: int) -> int:
 
 async def are(stage: Stage, status: str, count: int) -> None:
     """Wait until so many runs are in a status: ten thousand take longer than `until` waits."""
-    while stage.rows("SELECT count(*) FROM mp_runs WHERE run > 0 AND status = ?", status) != [(count,)]:  # noqa: ASYNC110  the file has no event
+    while stage.rows(HOW_MANY, status) != [(count,)]:  # noqa: ASYNC110  the file has no event
         await asyncio.sleep(0.05)
 
 
@@ -153,6 +159,38 @@ async def test_cancelling_a_parent_cancels_all_of_its_children(stage: Stage) -> 
         assert (await other.status()).status in {"running", "parked"}
         assert stage.rows("SELECT count(*) FROM mp_inbox WHERE taken = 0") == [(0,)]
     assert why == ("cancelled: its parent was cancelled: not needed",)
+
+
+async def test_what_the_database_does_for_a_child_does_not_grow_with_the_number_of_its_siblings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of the database's own machine; `tests/runtime_on_postgres` counts what that store reads."""
+    steps: list[int] = []
+
+    def count_in(of: dict[str, Any]) -> None:
+        if of["sql"] != HOW_MANY:  # which the test asks, as often as it has to wait
+            steps.append(of["stmt_status"][VM_STEPS])
+
+    def counted(connection: apsw.Connection) -> None:
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count_in)
+
+    async def for_each(count: int) -> float:
+        stage = Stage(tmp_path / str(count))
+        stage.folder.mkdir()
+        steps.clear()
+        async with stage.app(hold_all, listen) as app:
+            handle = await app.start(hold_all, count)
+            await are(stage, "parked", count + 1)
+            await app.cancel(handle.id, why="not needed")
+            await are(stage, "cancelled", count + 1)
+        return sum(steps) / count
+
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, counted])
+
+    few, many = await for_each(FEW), await for_each(SOME)
+
+    assert few > 100
+    assert many < 1.5 * few, (few, many)
 
 
 async def test_cancelling_reaches_the_children_of_children(stage: Stage) -> None:

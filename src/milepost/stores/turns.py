@@ -25,17 +25,22 @@ EVERY = 2**31 - 1
 
 
 def due(
-    sql: Statements, now: int, workflows: Sequence[str], most: int, serving: Serving, apart: int | None = None
+    sql: Statements,
+    now: int,
+    workflows: Sequence[str],
+    most: int,
+    serving: Serving,
+    apart: tuple[str, bool] | None = None,
 ) -> list[DueRun]:
     """Return up to `most` runs that may be claimed now, in the order of their turns.
 
-    `apart` is for a store where several workers want the same runs at once: in thousandths of what is due, where to
-    begin among those of one priority. Who counts by limits looks at all that is due, in order.
+    `apart` is for a store where several workers want the same runs at once: who asks, and whether he leaves the others
+    their share. Who counts by limits looks at all that is due, in order.
     """
     asked = (now, _names(workflows), _names(serving.queues))
     if not serving.limits:
         if apart is not None:
-            return [due_run(row) for row in sql.run("due_apart", *asked, most, apart)]
+            return [due_run(row) for row in sql.run("due_apart", *asked, most, *apart)]
         return [due_run(row) for row in sql.run("due_runs", *asked, most)]
     turns = Turns(serving.limits, lambda limit: used(sql, limit, now))
     chosen: list[DueRun] = []

@@ -1,108 +1,204 @@
-"""Workers that meet at the same runs: who came second looks from another place on."""
+"""Workers that want the same runs: each has a share of what is due, and seldom comes second."""
 
 import asyncio
-import random
+from typing import Any
 
 import pytest
 
 from milepost.core.queues import EVERYTHING, Place
-from milepost.errors import EpochLost
 from milepost.stores.api import Head
-from milepost.stores.postgres.crowd import Crowd
+from milepost.stores.fleet import Enlist, WorkerRow
+from milepost.stores.postgres.crowd import Apart, Crowd
 from milepost.testing.store_conformance.subject import Subject, append, claim
 from tests.stores.postgres.conftest import PostgresPlace
 
-FIRST = Head(1, "a1", 1, 1, 1, b"")
-SECOND = EpochLost("a1", 0)
+NOW = 100
+LATER = 10**15
+on_each_version = pytest.mark.parametrize("postgres_version", [15, 18], ids=lambda version: f"postgres-{version}")
+on_the_newest = pytest.mark.parametrize("postgres_version", [18], ids=lambda version: f"postgres-{version}")
 
 
-def crowd() -> Crowd:
-    return Crowd(random.Random(1))
+def worker(name: str, lease_until: int = LATER, ended_at: int | None = None) -> Enlist:
+    return Enlist(WorkerRow(name, "host", 7, 1, lease_until, ended_at))
 
 
-def test_who_came_first_keeps_the_order_of_turns() -> None:
-    met = crowd()
-
-    met.met([claim("a1"), claim("a2")], [FIRST, FIRST])
-
-    assert met.apart() is None
+async def look(store: Any, name: str, most: int, *, leaves: bool) -> list[str]:
+    found = await store._read(lambda reads: reads.due_apart(NOW, ["desk"], most, EVERYTHING, Apart(name, leaves)))
+    return [run.id for run in found]
 
 
-def test_who_came_second_looks_from_somewhere_else_on_each_time() -> None:
-    met = crowd()
-
-    met.met([claim("a1"), claim("a2")], [FIRST, SECOND])
-
-    places = {met.apart() for _ in range(10)}
-    assert len(places) > 5
-    assert all(place is not None and 0 <= place < 1000 for place in places)
+# ---------------------------------------------------------------- how a process looks
 
 
-def test_a_few_looks_after_the_others_have_gone_the_order_of_turns_is_kept_again() -> None:
-    met = crowd()
-    met.met([claim("a1")], [SECOND])
+def test_who_drives_nothing_looks_in_the_order_of_turns() -> None:
+    crowd = Crowd()
 
-    looks = 0
-    while met.apart() is not None:
-        met.met([claim("a1")], [FIRST])
-        looks += 1
+    crowd.learn([append(Head(1, "a1", 1, 1, 1, b""), b"one"), claim("a1", "somebody-else")])
 
-    assert 3 <= looks <= 10
+    assert crowd.apart() is None
 
 
-def test_appends_say_nothing_of_others() -> None:
-    met = crowd()
+def test_a_worker_leaves_the_others_theirs_at_every_other_look() -> None:
+    crowd = Crowd()
+    crowd.learn([worker("w1")])
 
-    met.met([append(FIRST, b"one")], [SECOND])
+    looks = [crowd.apart() for _ in range(4)]
 
-    assert met.apart() is None
+    assert looks == [Apart("w1", True), Apart("w1", False)] * 2
 
 
-@pytest.mark.parametrize("postgres_version", [15, 18], ids=lambda version: f"postgres-{version}")
-@pytest.mark.parametrize("apart", [0, 250, 500, 999])
-def test_from_wherever_one_looks_all_is_seen_and_what_comes_first_by_priority_comes_first(
-    stores: PostgresPlace, apart: int
-) -> None:
+# ---------------------------------------------------------------- what it sees
+
+
+@on_each_version
+@pytest.mark.parametrize("leaves", [True, False])
+def test_to_a_worker_that_is_alone_all_comes_in_the_order_of_turns(stores: PostgresPlace, *, leaves: bool) -> None:
     async def scene() -> None:
         store = await stores.open()
         subject = Subject(stores, store)
+        await subject.write(worker("w0"), worker("w1", lease_until=NOW), worker("w2"))
+        await asyncio.to_thread(store.end_worker, "w2", 50)
         for number in range(12):
             await subject.create(f"a{number:02}", due=number + 1, place=Place(priority=number % 2))
-        asked = (100, ["desk"])
-        some = await store._read(lambda reads: reads.due_apart(*asked, 4, EVERYTHING, apart))
-        all_ = await store._read(lambda reads: reads.due_apart(*asked, 20, EVERYTHING, apart))
-        turns = [run.id for run in await store.due(*asked, 20)]
+        seen = await look(store, "w0", 20, leaves=leaves)
+        some = await look(store, "w0", 4, leaves=leaves)
+        turns = [run.id for run in await store.due(NOW, ["desk"], 20)]
         subject.close()
 
-        assert [run.id for run in some] == [run.id for run in all_][:4]
-        assert sorted(run.id for run in all_) == sorted(turns)
         assert turns == [f"a{number:02}" for number in (*range(1, 12, 2), *range(0, 12, 2))]
-        for group in ([run.id for run in all_[:6]], [run.id for run in all_[6:]]):
-            at = group.index(min(group))
-            assert group[at:] + group[:at] == sorted(group)
-        assert {run.id for run in all_[:6]} == set(turns[:6])
+        assert seen == turns
+        assert some == turns[:4]
 
     asyncio.run(scene())
 
 
-@pytest.mark.parametrize("postgres_version", [18], ids=lambda version: f"postgres-{version}")
-def test_two_that_ask_for_all_there_is_have_each_run_once(stores: PostgresPlace) -> None:
+@on_each_version
+def test_those_who_look_at_the_same_instant_want_different_runs_and_each_the_first_of_its_own(
+    stores: PostgresPlace,
+) -> None:
     async def scene() -> None:
-        one = Subject(stores, await stores.open())
-        two = await one.other()
-        for number in range(60):
-            await one.create(f"a{number:02}")
+        store = await stores.open()
+        subject = Subject(stores, store)
+        crew = ["w0", "w1", "w2", "w3"]
+        await subject.write(*map(worker, crew))
+        for number in range(40):
+            await subject.create(f"a{number:02}", due=number + 1)
+        looks = [await look(store, name, 5, leaves=leaves) for name in crew for leaves in (True, False)]
+        subject.close()
 
-        async def take(owner: str, store: object) -> list[str]:
-            taken: list[str] = []
-            while found := await store.due(100, ["desk"], 10):  # type: ignore[attr-defined]
-                claims = [claim(run.id, owner) for run in found]
-                answers = await store.commit(claims)  # type: ignore[attr-defined]
+        own, all_ = looks[::2], looks[1::2]
+        wanted = [run for one in own for run in one]
+        assert len(wanted) == len({*wanted})
+        assert all(one == sorted(one) and len(one) == 5 for one in own)
+        assert max(wanted) < "a20"
+        for mine, seen in zip(own, all_, strict=True):
+            assert seen == (mine if mine[0] == "a00" else ["a00", *mine[:4]])
+
+    asyncio.run(scene())
+
+
+@on_each_version
+def test_of_what_is_anothers_a_few_are_taken_at_the_next_look_and_half_where_nothing_is_ones_own(
+    stores: PostgresPlace,
+) -> None:
+    async def scene() -> None:
+        store = await stores.open()
+        subject = Subject(stores, store)
+        await subject.write(worker("w0"), worker("w1"))
+        for number in range(6):
+            await subject.create(f"a{number:02}", due=number + 1)
+        own = await look(store, "w0", 12, leaves=True)
+        with_theirs = await look(store, "w0", 12, leaves=False)
+        for run in own:
+            await subject.claim(run, "w0")
+        from_their_end, in_order = [await look(store, "w0", 12, leaves=leaves) for leaves in (True, False)]
+        subject.close()
+
+        theirs = sorted({f"a{number:02}" for number in range(6)} - {*own})
+        assert len(own) == len(theirs) == 3
+        assert sorted(with_theirs) == sorted([*own, *theirs[:2]])
+        assert from_their_end == theirs[:0:-1]
+        assert in_order == theirs[:2]
+
+    asyncio.run(scene())
+
+
+@on_each_version
+def test_nobody_takes_a_lower_priority_while_a_higher_one_is_left_to_others(stores: PostgresPlace) -> None:
+    async def scene() -> None:
+        store = await stores.open()
+        subject = Subject(stores, store)
+        await subject.write(worker("w0"), worker("w1"))
+        for number in range(12):
+            await subject.create(f"a{number:02}", due=1, place=Place(priority=int(number < 4)))
+        looks = {
+            (name, leaves, most): await look(store, name, most, leaves=leaves)
+            for name in ("w0", "w1")
+            for leaves in (True, False)
+            for most in (8, 80)
+        }
+        subject.close()
+
+        urgent = [f"a{number:02}" for number in range(4)]
+        assert sorted(looks["w0", True, 80] + looks["w1", True, 80]) == urgent
+        for name in ("w0", "w1"):
+            assert len(looks[name, False, 80]) == 12
+            assert sorted(looks[name, False, 80][:4]) == urgent
+            assert len(looks[name, False, 8]) == 3  # both of its own, and one of the others'
+            assert {*looks[name, False, 8]} <= {*urgent}
+
+    asyncio.run(scene())
+
+
+@on_each_version
+def test_what_a_worker_that_does_not_take_its_share_would_have_is_not_passed_over(stores: PostgresPlace) -> None:
+    """Others come to it after some looks, however much of their own comes behind it."""
+
+    async def scene() -> None:
+        store = await stores.open()
+        subject = Subject(stores, store)
+        await subject.write(worker("w0"), worker("stands-still"))
+        early = [f"a{number:02}" for number in range(4)]
+        for run in early:
+            await subject.create(run, due=1)
+        crowd, taken = Crowd(), []
+        crowd.learn([worker("w0")])
+        for turn in range(20):
+            for number in range(2):
+                await subject.create(f"b{turn:02}{number}", due=2)
+            apart = crowd.apart()
+            assert apart is not None
+            for run in await look(store, "w0", 2, leaves=apart.leaves):
+                await subject.claim(run, "w0")
+                taken.append(run)
+        subject.close()
+
+        assert {*early} <= {*taken[:12]}
+
+    asyncio.run(scene())
+
+
+@on_the_newest
+def test_four_workers_that_ask_for_all_there_is_have_each_run_once_and_come_second_at_few(
+    stores: PostgresPlace,
+) -> None:
+    async def scene() -> None:
+        subject = Subject(stores, await stores.open())
+        crew = {"w0": subject.store, **{f"w{number}": await subject.other() for number in (1, 2, 3)}}
+        for name, store in crew.items():
+            await store.commit([worker(name)])
+        await asyncio.gather(*(subject.create(f"a{number:03}") for number in range(400)))
+        taken, second = [], 0
+        while looks := {
+            name: found for name, store in crew.items() if (found := await store.due(NOW, ["desk"], 20))
+        }:  # all of them look before any of them claims
+            for name, found in looks.items():
+                answers = await crew[name].commit([claim(run.id, name) for run in found])
                 taken += [answer.run_id for answer in answers if isinstance(answer, Head)]
-            return taken
+                second += sum(not isinstance(answer, Head) for answer in answers)
+        subject.close()
 
-        mine, theirs = await asyncio.gather(take("w1", one.store), take("w2", two))
-        one.close()
-        assert sorted(mine + theirs) == [f"a{number:02}" for number in range(60)]
+        assert sorted(taken) == [f"a{number:03}" for number in range(400)]
+        assert second <= 40  # looking in the order of turns: 1,200
 
     asyncio.run(scene())

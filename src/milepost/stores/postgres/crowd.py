@@ -1,41 +1,48 @@
-"""Workers that meet: all see the same runs that are due, want the first of them, and all but one come second.
+"""Workers that want the same runs: all see the same that are due, and of those who ask for one all but one come second.
 
-Who came second looks for a while from a random place on, so that workers add up instead of following each other. Who
-was first keeps the order of turns; so does everybody a few looks after the others have gone. Priorities stand above.
+So each run that is due belongs to the share of one of the workers that are at work, by its number. Who looks takes what
+is his first, in the order of turns, and few of the others': his neighbours' behind his own, and the very first run of
+all, whosesoever it is. Every other look leaves them theirs, unless none is his; then he takes half of it, from the end
+that they come to last. So the share of a worker that has no room, stands still or is dead already waits for a look, not
+for its owner. Priorities stand above all that, and nothing but the next so-many runs is looked at. To a worker that is
+alone all is his own: that is the order of turns.
 """
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from milepost.errors import EpochLost
-from milepost.stores.api import Claim
+from milepost.stores.fleet import Enlist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from milepost.stores.api import Operation
 
-FADES = 0.8  # how much of having met is left after a batch of claims that nobody disputed
-CROWDED = 0.2
+
+class Apart(NamedTuple):
+    """How a worker looks for runs beside others: as whom, and whether he leaves them what is theirs."""
+
+    worker: str
+    leaves: bool
 
 
 class Crowd:
-    """How many of the claims of this process came second, lately."""
+    """What a process knows of looking beside others."""
 
-    def __init__(self, chance: random.Random | None = None) -> None:
-        self._chance = chance or random.Random()  # noqa: S311  who comes second is no secret
-        self._share = 0.0
+    def __init__(self) -> None:
+        self._worker: str | None = None
+        self._leaves = False
 
-    def met(self, operations: Sequence[Operation], answers: Sequence[Any]) -> None:
-        """Take in what became of a batch."""
-        claims = [
-            type(answer) is EpochLost for one, answer in zip(operations, answers, strict=True) if type(one) is Claim
-        ]
-        if claims:
-            self._share = max(sum(claims) / len(claims), self._share * FADES)
+    def learn(self, operations: Sequence[Operation]) -> None:
+        """Take in what was written, from which shows who this process is."""
+        for one in operations:
+            if type(one) is Enlist:
+                self._worker = one.worker.id
 
-    def apart(self) -> int | None:
-        """Return where to begin among what is due, in thousandths of it; None for the order of turns."""
-        return self._chance.randrange(1000) if self._share > CROWDED else None
+    def apart(self) -> Apart | None:
+        """Return how to look now; None for the order of turns, where this process drives nothing."""
+        if self._worker is None:
+            return None
+        self._leaves = not self._leaves
+        return Apart(self._worker, self._leaves)

@@ -18,19 +18,37 @@ WHERE due <= $1 AND owner IS NULL
     AND ($3::text IS NULL OR queue IN (SELECT json_array_elements_text($3::json)))
 ORDER BY priority DESC, due, run LIMIT $4;
 
--- Where workers meet at the same runs: each of these looks from another place on ($5 thousandths of what is due), among
--- some times as many as it asks for, those of one priority still before all of a lower one.
+-- Where several are at work each has a share of what comes next for all of them, $5 among them: what is its own comes
+-- first, then its neighbours', in turn. Of these it takes few, as somebody is likely to be at them: the list ends before one
+-- more. With $6 it takes none while any of the highest priority is its own, else half of them, from the end that they come to
+-- last. Without $6 the very first run is everybody's.
 -- name: due_apart
-SELECT run, id, workflow, attached, status, owner, queue, grp, began FROM (
-    SELECT *, row_number() OVER (ORDER BY priority DESC, due, run) AS place, count(*) OVER () AS found FROM (
-        SELECT run, id, workflow, attached, status, owner, queue, grp, began, priority, due FROM mp_runs
-        WHERE due <= $1 AND owner IS NULL
-            AND workflow IN (SELECT json_array_elements_text($2::json))
-            AND ($3::text IS NULL OR queue IN (SELECT json_array_elements_text($3::json)))
-        ORDER BY priority DESC, due, run LIMIT $4::bigint * 16
-    ) AS soonest
-) AS placed
-ORDER BY priority DESC, place <= found * $5::bigint / 1000, place LIMIT $4::bigint;
+WITH crew AS (
+    SELECT greatest(count(*), 1) AS many, count(*) FILTER (WHERE id < $5) AS place FROM mp_workers
+    WHERE ended_at IS NULL AND lease_until > $1
+), soonest AS MATERIALIZED (
+    SELECT run, priority, due, (run % many - place + many) % many AS share FROM mp_runs, crew
+    WHERE due <= $1 AND owner IS NULL
+        AND workflow IN (SELECT json_array_elements_text($2::json))
+        AND ($3::text IS NULL OR queue IN (SELECT json_array_elements_text($3::json)))
+    ORDER BY priority DESC, due, run
+    LIMIT $4::bigint * (SELECT CASE WHEN many > 1 THEN least(8 * many, 64) ELSE 1 END FROM crew)
+), seen AS (
+    SELECT CASE WHEN NOT $6::bool THEN ($4::bigint + 7) / 8
+            WHEN max(priority) = max(priority) FILTER (WHERE share = 0) THEN 0
+            ELSE (count(*) FILTER (WHERE share > 0) + 1) / 2 END AS may,
+        (SELECT run FROM soonest ORDER BY priority DESC, due, run LIMIT 1) AS first
+    FROM soonest
+), placed AS (
+    SELECT run, share, may, row_number() OVER (ORDER BY priority DESC, $6::bool OR run <> first, share,
+        CASE WHEN $6::bool AND share > 0 THEN -due ELSE due END, run) AS place
+    FROM soonest, seen
+), chosen AS MATERIALIZED (
+    SELECT run, place FROM (SELECT *, count(*) FILTER (WHERE share > 0) OVER (ORDER BY place) AS others FROM placed) AS listed
+    WHERE others <= may ORDER BY place LIMIT $4::bigint
+)
+SELECT r.run, id, workflow, attached, status, owner, queue, grp, began
+FROM chosen, LATERAL (SELECT * FROM mp_runs WHERE mp_runs.run = chosen.run OFFSET 0) AS r ORDER BY place;
 
 -- name: due_among
 SELECT run, id, workflow, attached, status, owner, queue, grp, began FROM mp_runs

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import ExecStatus
 
+from milepost.stores.postgres.connection import PLANS
 from milepost.stores.postgres.wire import Wire
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Questions:
     def __init__(self, connection: Connection, names: Iterable[str]) -> None:
         """Take a connection over, whose server knows the names of statements from here on. Raises psycopg.Error."""
         self._connection = connection
+        connection.execute(PLANS.encode())
         self._wire = Wire(connection, names)
         self._wire.open()
         self._socket = self._wire.socket  # of one that broke nobody can ask it any more

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from milepost.core.queues import Serving
     from milepost.stores.api import RunRow
     from milepost.stores.fleet import DueRun
+    from milepost.stores.postgres.crowd import Apart
 
     Rows = list[tuple[Any, ...]]
 
@@ -68,9 +69,9 @@ class PostgresReads(Reads):
         return [(id_, reveal(self._cipher, run_id, "message", body)) for id_, body in rows if id_ is not None]
 
     def due_apart(
-        self, now: int, workflows: Sequence[str], limit: int, serving: Serving, apart: int | None
+        self, now: int, workflows: Sequence[str], limit: int, serving: Serving, apart: Apart | None
     ) -> list[DueRun]:
-        """Return what `due` does, from another place on: see `turns.due`."""
+        """Return what `due` does, to a worker beside others: see `crowd`."""
         return turns.due(self._sql, now, workflows, limit, serving, apart)
 
     def run_in(self, rows: Rows) -> RunRow | None:

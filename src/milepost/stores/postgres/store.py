@@ -44,7 +44,7 @@ from milepost.stores.api import (
 from milepost.stores.encryption import reveal
 from milepost.stores.places import local_of
 from milepost.stores.postgres import health
-from milepost.stores.postgres.connection import address, connect, named_errors, settle
+from milepost.stores.postgres.connection import BY_INDEX, address, connect, named_errors, settle
 from milepost.stores.postgres.crowd import Crowd
 from milepost.stores.postgres.flight import Flight
 from milepost.stores.postgres.hints import Held, Listening
@@ -182,7 +182,7 @@ class PostgresStore:
         except StoreFailed as error:
             self._failed = error.why
             raise
-        self._crowd.met(operations, answers)
+        self._crowd.learn(operations)
         if self._line.stops is not None:
             self._stops, self._stops_at = stopping.standing(self._line.stops, self._cipher), time.monotonic()
         if self._held.worth_telling(operations, answers) and not self._to_tell:
@@ -251,6 +251,8 @@ class PostgresStore:
                 found[0].close()
                 self._opened.remove(found[0])
             connection = self._connected()
+            if connection.prepare_threshold is not None:  # no pooler hands this on
+                connection.execute(BY_INDEX)
             self._opened.append(connection)
             found = (connection, PostgresReads(NamedStatements(connection, self.place), self.id, self._cipher))
             self._mine.reads = found

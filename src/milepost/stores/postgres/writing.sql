@@ -78,13 +78,15 @@ FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bi
     AS u (status, reason, until, ask, why, at, run)
 WHERE r.run = u.run;
 
--- A message that arrived while the run was held must wake it at once.
+-- A message that arrived while the run was held must wake it at once. Of whom there is one message or child, it is asked by
+-- the run: a plan for EXISTS reads all that wait in the whole store into a table first.
 -- name: release_run
 UPDATE mp_runs r SET owner = NULL, patience = u.patience, due = CASE
-    WHEN NOT EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0) THEN u.due
-    WHEN u.patience > 0 AND NOT EXISTS (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0 AND i.patient = 0)
-        AND EXISTS (SELECT 1 FROM mp_runs c WHERE c.parent = r.run
-            AND c.status NOT IN ('done', 'failed', 'cancelled', 'killed'))
+    WHEN (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0 LIMIT 1) IS NULL THEN u.due
+    WHEN u.patience > 0
+        AND (SELECT 1 FROM mp_inbox i WHERE i.run = r.run AND i.taken = 0 AND i.patient = 0 LIMIT 1) IS NULL
+        AND (SELECT 1 FROM mp_runs c WHERE c.parent = r.run
+            AND c.status NOT IN ('done', 'failed', 'cancelled', 'killed') LIMIT 1) IS NOT NULL
         THEN least(coalesce(u.due, u.now + u.patience), u.now + u.patience)
     ELSE u.now END
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (now, due, run, patience)
@@ -152,8 +154,9 @@ RETURNING tenant, tool, value;
 -- name: deliver
 INSERT INTO mp_inbox (run, message_id, body, patient) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
+-- By the ids alone: asked for what is not taken, a plan reads all messages that wait in the whole store.
 -- name: take_message
-UPDATE mp_inbox SET taken = 1 WHERE id = ANY ($1::bigint[]) AND taken = 0;
+UPDATE mp_inbox SET taken = 1 WHERE id = ANY ($1::bigint[]);
 
 -- name: put_approval
 INSERT INTO mp_approvals (id, run, step, path, tool, args, asked_at, verdict)
