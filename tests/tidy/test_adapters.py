@@ -25,7 +25,8 @@ SEAMS = {
     "LangGraph: what a checkpoint holds, as data": ["langgraph/values"],
     "LangGraph: the tables of threads": ["langgraph/threads_kept"],
     "Claude Agent SDK: hooks, and a server of tools": ["claude/guarding", "claude/serving"],
-    "MCP: around a client": ["mcp/connection", "mcp/sending", "mcp/server"],
+    "MCP: around a client": ["mcp/sending", "mcp/server"],
+    "MCP: a connection that lasts, for the wrapper and the gateway": ["mcp/connection"],
     "OpenTelemetry: from the record to spans": ["opentelemetry/spans"],
     "OpenTelemetry: handing them over": ["opentelemetry/tracing"],
 }
