@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 
 class Facts:
-    """What one transaction knows. `by_scope`, `ceilings` and the journal's `next_row` are None until they are read."""
+    """What one transaction knows. `by_scope`, `ceilings` and the journal's `next_row` are None until they are read.
 
-    __slots__ = ("breakers", "by_scope", "ceilings", "held", "keys", "next_row", "reserved", "spent")
+    `behind` is the first entry whose note is not in the tables yet, None where there is none; see noting.py.
+    """
+
+    __slots__ = ("behind", "breakers", "by_scope", "ceilings", "held", "keys", "next_row", "reserved", "spent")
 
     def __init__(self) -> None:
         self.next_row: int | None = None
+        self.behind: int | None = None
         self.forget_stops()
         self.forget_pools()
 

@@ -7,6 +7,8 @@ again where anybody else has written meanwhile (see facts.py).
 Every append is decided when its turn comes, on what stands in memory; the rows follow at the end of all of them, one
 statement a table, and what was spent is written once a batch. Whatever is read in between is read behind them. A step
 whose reservation this connection has written itself needs no question about what is let go.
+
+Where notes may be made (see noting.py), what is decided is noted by append instead, as long as nothing has to be read.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 from milepost.core.codec import encode
 from milepost.core.pools import NOTHING, Key, Row, bucket, keys, short
 from milepost.core.store_entries import CeilingSet
+from milepost.stores.noting import Note
 from milepost.stores.pools import PoolShort
 
 if TYPE_CHECKING:
@@ -30,12 +33,17 @@ if TYPE_CHECKING:
 class Pools:
     """What a batch knows of the shared budgets; `forget` it where a part of the batch was rolled back."""
 
-    __slots__ = ("_booked", "_drops", "_facts", "_journal", "_puts", "_sql")
+    __slots__ = ("_booked", "_catch_up", "_drops", "_facts", "_journal", "_note", "_notes", "_puts", "_sql")
 
-    def __init__(self, sql: Statements, journal: Callable[[bytes, int], None], facts: Facts) -> None:
+    def __init__(
+        self, sql: Statements, journal: Callable[[bytes, int], None], facts: Facts, catch_up: Callable[[], None]
+    ) -> None:
         self._sql = sql
         self._journal = journal
         self._facts = facts
+        self._catch_up = catch_up
+        self._notes: dict[int, Note] | None = None
+        self._note: Note | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -48,13 +56,34 @@ class Pools:
         self._facts.forget_pools()
         self._begin()
 
-    def together(self, appends: Sequence[Append]) -> None:
-        """Reserve and settle for appends, one after the other. Raises PoolShort where one of them is refused."""
-        for append in appends:
+    def together(self, appends: Sequence[Append], notes: dict[int, Note] | None = None) -> None:
+        """Reserve and settle for appends, one after the other. Raises PoolShort where one of them is refused.
+
+        Where `notes` are given they tell, by the place of an append, what it changes, and nothing is written. They are
+        empty, and everything is written, where something had to be read.
+        """
+        self._notes = notes
+        for place, append in enumerate(appends):
+            if append.reserve is None and not append.spent and not append.overspent:
+                continue
+            if self._notes is not None:
+                self._note = self._notes[place] = Note()
             if append.reserve is not None:
                 self.reserve(append)
             if append.spent or append.overspent:
                 self._settle(append)
+        if self._notes is None:
+            self._write()
+        else:
+            self._notes = self._note = None
+            self._begin()
+
+    def _read(self) -> None:
+        """Make the tables say what was decided so far: something is going to be read of them."""
+        if self._notes is not None:
+            self._notes.clear()
+            self._notes = self._note = None
+            self._catch_up()
         self._write()
 
     def reserve(self, append: Append) -> None:
@@ -84,7 +113,9 @@ class Pools:
             self._facts.held[row] = held + cost
         self._facts.reserved[step] = rows
         if rows:
-            self._puts[step] = [(row, f"{cost:f}") for row, cost in rows]
+            put = self._puts[step] = [(row, f"{cost:f}") for row, cost in rows]
+            if self._note is not None:
+                self._note.held[asked.step] = [(*row, cost) for row, cost in put]
 
     def settle(self, append: Append) -> None:
         """Let go what steps of an append had reserved, and book what they spent."""
@@ -158,7 +189,7 @@ class Pools:
     def _held_in(self, row: Row) -> Decimal:
         found = self._facts.held.get(row)
         if found is None:
-            self._write()
+            self._read()
             found = self._facts.held[row] = sum(
                 (Decimal(amount) for (amount,) in self._sql.run("reserved_of", *row)), NOTHING
             )
@@ -167,6 +198,8 @@ class Pools:
     def _spent_in(self, row: Row) -> Decimal:
         found = self._facts.spent.get(row)
         if found is None:
+            if self._notes is not None:
+                self._read()
             rows = self._sql.run("spent_of", *row)
             found = self._facts.spent[row] = Decimal(rows[0][0]) if rows else NOTHING
         return found
@@ -175,7 +208,7 @@ class Pools:
         """Delete what a step of a run holds; return it."""
         gone = self._facts.reserved.pop(step, None)
         if gone is None:
-            self._write()
+            self._read()
             rows = self._sql.run("take_reserved", *step)
             gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
         elif gone:
@@ -188,9 +221,13 @@ class Pools:
 
     def _drop(self, step: tuple[int, str]) -> None:
         if step in self._puts:
-            self._write()
+            self._read()
         self._drops[step] = None
+        if self._note is not None:
+            self._note.gone.append(step[1])
 
     def _book(self, row: Row, amount: Decimal) -> None:
         self._facts.spent[row] = self._spent_in(row) + amount
         self._booked[row] = None
+        if self._note is not None:
+            self._note.spent.append((*row, f"{amount:f}"))

@@ -1,13 +1,21 @@
-"""What of a batch is SQLite's own: tools inside the transaction, and deleted bytes that are overwritten."""
+"""What of a batch is SQLite's own: notes, tools inside the transaction, and deleted bytes that are overwritten.
+
+What costs in a commit are its pages. So a batch notes what it can (stores/noting.py) where it goes on from what the
+batch before it knew. Every other batch lets the tables catch up before it does anything: it may look at them. So does
+one before which too many entries stand that they do not have, as who lists approvals or budgets reads all of these.
+"""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from milepost.core.pools import NOTHING
 from milepost.errors import Rejected
 from milepost.stores.keeping import Prune
+from milepost.stores.noting import fold
 from milepost.stores.sqlite.guarded import GuardedTx
-from milepost.stores.writing import Batch
+from milepost.stores.writing import Batch, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,6 +26,9 @@ if TYPE_CHECKING:
     from milepost.stores.encryption import Cipher
     from milepost.stores.facts import Facts
     from milepost.stores.sqlite.statements import SqliteStatements
+
+BEHIND_MOST = 4_096  # entries
+NOTED = 7  # columns of an entry's row with its note
 
 
 class RolledBack(Exception):
@@ -44,6 +55,48 @@ class SqliteBatch(Batch):
         self.connection = connection
         self.refused = refused
         self.whole = False  # all of it was written together
+
+    def begin(self, *, plain: bool) -> None:
+        """Look how far the tables are, and let them catch up where that has to be. `plain`: it is appends alone."""
+        facts = self.facts
+        self.noting = plain and facts.next_row is not None
+        if facts.next_row is None:
+            ((last, behind),) = self.sql.run("last_row")
+            facts.next_row, facts.behind = last + 1, behind
+        if facts.behind is not None and (not self.noting or facts.next_row - facts.behind >= BEHIND_MOST):
+            self._catch_up()
+
+    def catch_up(self) -> None:
+        """Write what is noted where it belongs, and note nothing more in this batch: something is read, or changed."""
+        self.noting = False
+        if self.facts.behind is not None:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        sql = self.sql
+        folded = fold(sql.run("notes", self.facts.behind))
+        self.facts.behind = None
+        sql.do("caught_up")
+        if folded.gone:
+            sql.many("drop_reserved", list(folded.gone))
+        held = [(*row[:3], *step, row[3]) for step, rows in folded.held.items() for row in rows]
+        if held:
+            sql.many("put_reserved", held)
+        spent = []
+        for row, amount in folded.spent.items():
+            before = sql.run("spent_of", *row)
+            spent.append((*row, f"{(Decimal(before[0][0]) if before else NOTHING) + amount:f}"))
+        if spent:
+            sql.many("put_spent", spent)
+        if folded.answers:
+            answers = sorted(folded.answers.values())  # by id: neighbours stand on one page
+            sql.many("answer_approval", [(verdict, by, id_) for id_, verdict, by in answers])
+
+    def _insert(self, rows: Rows) -> None:
+        if self.noting:
+            self.sql.many("insert_noting", [row if len(row) == NOTED else (*row, None) for row in rows.journal])
+        else:
+            super()._insert(rows)
 
     def alone(self, operation: Operation) -> Any:
         """Perform one operation as a part of its own; return its answer, or the error that refused it."""
