@@ -9,6 +9,7 @@ before the first note that is left; whoever reads them reads the notes as well, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ class Note(msgspec.Struct, array_like=True, gc=False):
     gone: list[str] = msgspec.field(default_factory=list)
     held: dict[str, list[Amount]] = msgspec.field(default_factory=dict)
     spent: list[Amount] = msgspec.field(default_factory=list)
-    answers: list[Answer] = msgspec.field(default_factory=list)
+    answers: Sequence[Answer] = ()
 
 
 _ENCODER = msgspec.json.Encoder()

@@ -43,7 +43,6 @@ from milepost.stores.api import (
 from milepost.stores.facts import Facts
 from milepost.stores.fleet import Declare, Enlist, Tick
 from milepost.stores.keeping import MarkSeal, Prune, TakeIn
-from milepost.stores.noting import Note, encode
 from milepost.stores.pooling import Pools
 from milepost.stores.pools import PoolShort, SetCeiling
 from milepost.stores.statements import Recount
@@ -75,13 +74,13 @@ class Moved:
 
 
 class Rows:
-    """What a batch of appends writes, by table. `ends` is where in the journal's rows each append ends."""
+    """What a batch of appends writes, by table."""
 
-    __slots__ = ("chunks", "effects", "ends", "heads", "journal", "status")
+    __slots__ = ("chunks", "effects", "entries", "heads", "journal", "status")
 
     def __init__(self) -> None:
+        self.entries = "insert_entry"  # the statement that writes the journal
         self.journal: list[tuple[Any, ...]] = []
-        self.ends: list[int] = []
         self.heads: dict[int, Moved] = {}
         self.chunks: list[tuple[Any, ...]] = []
         self.effects: dict[tuple[int, str], tuple[Any, ...] | None] = {}
@@ -111,17 +110,8 @@ class Batch(ABC):
         rows = Rows()
         for append in appends:
             self._gather(append, rows)
-            rows.ends.append(len(rows.journal))
         try:
-            if self.noting:
-                notes: dict[int, Note] = {}
-                self.pools.together(appends, notes)
-                if self.noting:  # still
-                    self._note(appends, notes, rows)
-                self._write(rows, count=True)
-            else:
-                self._write(rows, count=True)
-                self.pools.together(appends)
+            self._write_together(appends, rows)
             self._claim_identities(appends)
             self._settle_identities(appends)
             for append in appends:
@@ -131,30 +121,13 @@ class Batch(ABC):
             raise Recount from error
         self.moved.update(rows.heads)
 
-    def _note(self, appends: Sequence[Append], notes: dict[int, Note], rows: Rows) -> None:
-        """Put notes beside the last entries of what they are about."""
-        for place, append in enumerate(appends):
-            if append.answers:
-                (notes.get(place) or notes.setdefault(place, Note())).answers = [*append.answers]
-        if not notes:
-            return
-        journal = rows.journal
-        for place, note in notes.items():
-            if not appends[place].entries:
-                raise Recount  # there is nothing that a note could stand beside
-            at = rows.ends[place] - 1
-            journal[at] = (*journal[at], encode(note))
-        if self.facts.behind is None:
-            first = min(journal[rows.ends[place] - 1][0] for place in notes)
-            self.facts.behind = first
-            self.sql.do("fall_behind", first)
+    def _write_together(self, appends: Sequence[Append], rows: Rows) -> None:
+        self._write(rows, count=True)
+        self.pools.together(appends)
 
     def catch_up(self) -> None:
         """Write what is noted where it belongs. Nothing is, in a store that makes no notes."""
         self.noting = False
-
-    def _insert(self, rows: Rows) -> None:
-        self.sql.many("insert_entry", rows.journal)
 
     def _gather(self, append: Append, rows: Rows) -> None:
         if append.work is not None or self.stops.concern(append):
@@ -202,7 +175,7 @@ class Batch(ABC):
             (m.row, m.seq, m.hash, m.boundary, m.segment, m.at, key, m.head.epoch) for key, m in rows.heads.items()
         ]
         (self.sql.each if count else many)("advance_head", heads)
-        self._insert(rows)
+        many(rows.entries, rows.journal)
         if rows.chunks:
             many("insert_chunk", rows.chunks)
         if rows.effects:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from milepost.core.pools import NOTHING
 from milepost.errors import Rejected
 from milepost.stores.keeping import Prune
-from milepost.stores.noting import fold
+from milepost.stores.noting import Note, encode, fold
 from milepost.stores.sqlite.guarded import GuardedTx
+from milepost.stores.statements import Recount
 from milepost.stores.writing import Batch, Rows
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from milepost.stores.facts import Facts
     from milepost.stores.sqlite.statements import SqliteStatements
 
-BEHIND_MOST = 4_096  # entries
-NOTED = 7  # columns of an entry's row with its note
+BEHIND_MOST = 1_024  # entries
 
 
 class RolledBack(Exception):
@@ -92,11 +92,37 @@ class SqliteBatch(Batch):
             answers = sorted(folded.answers.values())  # by id: neighbours stand on one page
             sql.many("answer_approval", [(verdict, by, id_) for id_, verdict, by in answers])
 
-    def _insert(self, rows: Rows) -> None:
-        if self.noting:
-            self.sql.many("insert_noting", [row if len(row) == NOTED else (*row, None) for row in rows.journal])
-        else:
-            super()._insert(rows)
+    def _write_together(self, appends: Sequence[Append], rows: Rows) -> None:
+        if not self.noting:
+            super()._write_together(appends, rows)
+            return
+        notes: dict[int, Note] = {}
+        self.pools.together(appends, notes)
+        if self.noting:  # it still is
+            for place, append in enumerate(appends):
+                if append.answers:
+                    notes.setdefault(place, Note()).answers = append.answers
+            if notes:
+                self._note(appends, rows, notes)
+        self._write(rows, count=True)
+
+    def _note(self, appends: Sequence[Append], rows: Rows, notes: dict[int, Note]) -> None:
+        """Put notes beside the last entry of what each is about."""
+        journal: list[tuple[Any, ...]] = []
+        for place, append in enumerate(appends):
+            begun = len(journal)
+            journal.extend((*row, None) for row in rows.journal[begun : begun + len(append.entries)])
+            note = notes.get(place)
+            if note is None:
+                continue
+            if not append.entries:
+                raise Recount  # there is nothing that it could stand beside
+            row = journal[-1]
+            journal[-1] = (*row[:-1], encode(note))
+            if self.facts.behind is None:
+                self.facts.behind = row[0]
+                self.sql.do("fall_behind", row[0])
+        rows.entries, rows.journal = "insert_noting", journal
 
     def alone(self, operation: Operation) -> Any:
         """Perform one operation as a part of its own; return its answer, or the error that refused it."""
