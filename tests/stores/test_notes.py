@@ -28,6 +28,11 @@ from tests.stores.conftest import SqlitePlace
 TODAY = day_of(1_795_996_800_000)
 ROW = ("total", EVER, "usd")
 TABLES = ("mp_reserved", "mp_spent", "mp_approvals")
+COUNTING = (
+    "INSERT INTO mp_reserved (run, step, pool, day, unit, amount) VALUES (1, ':7', 'total', -1, 'usd', '1')",
+    """INSERT INTO mp_spent (pool, day, unit, amount) VALUES ('total', -1, 'usd', '1')
+    ON CONFLICT (pool, day, unit) DO UPDATE SET amount = excluded.amount""",
+)
 Part = Callable[[Subject, Head], Awaitable[None]]
 Scene = Callable[[Part], None]
 
@@ -269,11 +274,7 @@ def test_who_does_not_know_of_notes_cannot_count_without_them(stores: SqlitePlac
     async def part(subject: Subject, head: Head) -> None:
         await subject.write(starting(head, "2", ":1"))
         connection = apsw.Connection(str(stores.path))
-        upsert = "ON CONFLICT (pool, day, unit) DO UPDATE SET amount = excluded.amount"
-        for sql in (
-            "INSERT INTO mp_reserved (run, step, pool, day, unit, amount) VALUES (1, ':7', 'total', -1, 'usd', '1')",
-            "INSERT INTO mp_spent (pool, day, unit, amount) VALUES ('total', -1, 'usd', '1') " + upsert,
-        ):
+        for sql in COUNTING:
             with pytest.raises(apsw.ConstraintError, match="is behind the journal"):
                 connection.execute(sql).fetchall()
         connection.close()

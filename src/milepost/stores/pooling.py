@@ -102,15 +102,18 @@ class Pools:
             for row, amount in self._let_go(step):
                 self._book(row, amount)
         rows: list[tuple[Row, Decimal]] = []
+        facts = self._facts
         for key in self._keys(asked.pools, asked.cost):
             pool, per, unit = key
             row, cost = (pool, bucket(per, asked.day), unit), asked.cost[unit]
-            held = self._held_in(row)
+            held = facts.held.get(row)
+            if held is None:
+                held = self._held_in(row)
             missing = short(key, limits[key], self._spent_in(row), held, cost)
             if missing is not None:
                 raise PoolShort(missing)
             rows.append((row, cost))
-            self._facts.held[row] = held + cost
+            facts.held[row] = held + cost
         self._facts.reserved[step] = rows
         if rows:
             put = self._puts[step] = [(row, f"{cost:f}") for row, cost in rows]
