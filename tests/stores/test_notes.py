@@ -376,7 +376,7 @@ def test_whoever_writes_and_whenever_tables_catch_up_the_books_are_those_of_a_pl
 
 
 def test_a_step_that_comes_and_goes_between_two_looks_is_nothing_to_the_tables() -> None:
-    held = Note(held={":1": [(*ROW, "2")]})
+    held = Note(held=[(":1", [(*ROW, "2")])])
     gone = Note(gone=[":1"], spent=[(*ROW, "0.5")])
     folded = fold([(7, encode(held)), (7, encode(gone)), (7, encode(Note(gone=[":0"], spent=[(*ROW, "1.25")])))])
 

@@ -65,11 +65,12 @@ class InvalidPolicy(MilepostError):
 
 
 class _Fitting(NamedTuple):
-    """The rules that fit a kind of call, the views they name, and each one's verdict where comparisons answer it."""
+    """The rules that fit a kind of call, the views they name, and each one's verdict where comparisons answer them."""
 
     rules: tuple[Rule, ...]
     names: frozenset[str]
     quick: tuple[tuple[Verdict, Comparisons | None], ...] | None
+    costs: bool  # whether one of them asks for the budget
 
 
 COST = ("budget", "cost")
@@ -95,7 +96,7 @@ class Policy:
 
     def decide(self, request: Request) -> Verdict:
         """Return the verdict on a call. Never raises for what a rule, a view or the library does."""
-        rules, names, _ = self._fitting.get(request.kind) or self._find(request)
+        rules, names, *_ = self._fitting.get(request.kind) or self._find(request)
         about = About(request, names) if names else None
 
         def holds(rule: Rule) -> bool | str:
@@ -114,7 +115,7 @@ class Policy:
         fitting = self._fitting.get(kind)
         if fitting is None or fitting.quick is None:
             return None
-        if "budget" in fitting.names:
+        if fitting.costs:
             try:
                 find(COST)
             except Exception:  # noqa: BLE001  a user's own function; why that cannot be said is said by `decide`
@@ -137,7 +138,7 @@ class Policy:
         names = frozenset[str]().union(*(self.conditions[rule.name].names for rule in rules if rule.when is not None))
         if len(self._fitting) >= KINDS_KEPT:  # tenants come and go
             self._fitting.clear()
-        self._fitting[request.kind] = found = _Fitting(rules, names, self._quick(rules))
+        self._fitting[request.kind] = found = _Fitting(rules, names, self._quick(rules), "budget" in names)
         return found
 
     def _quick(self, rules: Sequence[Rule]) -> tuple[tuple[Verdict, Comparisons | None], ...] | None:

@@ -27,7 +27,7 @@ from milepost.core import messages
 from milepost.core.outcome import key_valid_until
 from milepost.core.policy import Request, Verdict
 from milepost.core.provenance import heard
-from milepost.definitions.rules import COST, InvalidPolicy, in_force
+from milepost.definitions.rules import InvalidPolicy, in_force
 from milepost.errors import Waiting
 from milepost.stores.api import Deliver, Post, Query
 
@@ -115,7 +115,7 @@ class _Plain:
         if path[0] == "args":
             return self._step.bound.plain(path[1])
         cost = self._worst.amounts()
-        if path == COST:
+        if len(path) == 2:  # noqa: PLR2004  all of it, which is COST
             return cost
         _, which, unit = path
         if which == "cost":
@@ -123,7 +123,8 @@ class _Plain:
         ledger = self._session.state.ledger
         if unit not in ledger.granted and unit not in cost:
             return None
-        return float(ledger.left(unit) + ledger.reserved.get(self._step.id, {}).get(unit, 0))
+        left, own = ledger.left(unit), ledger.reserved.get(self._step.id)
+        return float(left if own is None else left + own.get(unit, 0))
 
 
 class _Views(Mapping[str, "Callable[[], Any]"]):

@@ -42,5 +42,5 @@ class Facts:
         self.ceilings: dict[Key, Decimal] | None = None
         self.held: dict[Row, Decimal] = {}
         self.spent: dict[Row, Decimal] = {}
-        self.keys: dict[tuple[object, ...], list[Key]] = {}  # by pools and units, the ceilings that they fall under
+        self.keys: dict[tuple[object, ...], list[tuple[Key, Row]]] = {}  # by pools, day and units: their ceilings
         self.reserved: dict[tuple[int, str], list[tuple[Row, Decimal]]] = {}  # by run and step, as written here

@@ -28,11 +28,14 @@ Answer = tuple[str, str, str]  # id, verdict, by whom
 
 
 class Note(msgspec.Struct, array_like=True, gc=False):
-    """What one append changes: steps that let go, then those that hold, what was spent, and answers to approvals."""
+    """What one append changes: steps that let go, then those that hold, what was spent, and answers to approvals.
 
-    gone: list[str] = msgspec.field(default_factory=list)
-    held: dict[str, list[Amount]] = msgspec.field(default_factory=dict)
-    spent: list[Amount] = msgspec.field(default_factory=list)
+    What is added to is made by who adds the first; most notes have one or two of the four.
+    """
+
+    gone: Sequence[str] = ()
+    held: Sequence[tuple[str, Sequence[Amount]]] = ()
+    spent: Sequence[Amount] = ()
     answers: Sequence[Answer] = ()
 
 
@@ -50,7 +53,7 @@ class Folded:
     """Several notes as one: what is written where they belong."""
 
     gone: dict[tuple[int, str], None] = field(default_factory=dict)
-    held: dict[tuple[int, str], list[Amount]] = field(default_factory=dict)
+    held: dict[tuple[int, str], Sequence[Amount]] = field(default_factory=dict)
     spent: dict[Row, Decimal] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
 
@@ -66,7 +69,7 @@ def fold(noted: Iterable[tuple[int, str]]) -> Folded:
         for step in note.gone:
             if folded.held.pop((run, step), None) is None:
                 folded.gone[run, step] = None
-        for step, amounts in note.held.items():
+        for step, amounts in note.held:
             folded.held[run, step] = amounts
         _add(folded.spent, note.spent)
         for answer in note.answers:
@@ -80,7 +83,7 @@ def lay_over(rows: PoolRows, noted: Iterable[tuple[str, str]]) -> None:
         note = _DECODER.decode(text)
         for step in note.gone:
             rows.held.pop((run_id, step), None)
-        for step, amounts in note.held.items():
+        for step, amounts in note.held:
             rows.held[run_id, step] = {(pool, day, unit): Decimal(amount) for pool, day, unit, amount in amounts}
         _add(rows.spent, note.spent)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Pools:
     """What a batch knows of the shared budgets; `forget` it where a part of the batch was rolled back."""
 
-    __slots__ = ("_booked", "_catch_up", "_drops", "_facts", "_journal", "_note", "_notes", "_puts", "_sql")
+    __slots__ = ("_booked", "_catch_up", "_drops", "_facts", "_journal", "_notes", "_place", "_puts", "_sql")
 
     def __init__(
         self, sql: Statements, journal: Callable[[bytes, int], None], facts: Facts, catch_up: Callable[[], None]
@@ -43,12 +43,12 @@ class Pools:
         self._facts = facts
         self._catch_up = catch_up
         self._notes: dict[int, Note] | None = None
-        self._note: Note | None = None
+        self._place = 0
         self._begin()
 
     def _begin(self) -> None:
         self._drops: dict[tuple[int, str], None] = {}
-        self._puts: dict[tuple[int, str], list[tuple[Row, str]]] = {}
+        self._puts: dict[tuple[int, str], list[tuple[Row, Decimal]]] = {}
         self._booked: dict[Row, None] = {}
 
     def forget(self) -> None:
@@ -64,10 +64,7 @@ class Pools:
         """
         self._notes = notes
         for place, append in enumerate(appends):
-            if append.reserve is None and not append.spent and not append.overspent:
-                continue
-            if self._notes is not None:
-                self._note = self._notes[place] = Note()
+            self._place = place
             if append.reserve is not None:
                 self.reserve(append)
             if append.spent or append.overspent:
@@ -75,14 +72,20 @@ class Pools:
         if self._notes is None:
             self._write()
         else:
-            self._notes = self._note = None
-            self._begin()
+            self._notes = None
+            if self._drops or self._puts or self._booked:
+                self._begin()
+
+    def _note(self) -> Note:
+        """Return the note of the append whose turn it is."""
+        assert self._notes is not None, "only a batch that makes notes asks for one"
+        return self._notes.get(self._place) or self._notes.setdefault(self._place, Note())
 
     def _read(self) -> None:
         """Make the tables say what was decided so far: something is going to be read of them."""
         if self._notes is not None:
             self._notes.clear()
-            self._notes = self._note = None
+            self._notes = None
             self._catch_up()
         self._write()
 
@@ -97,28 +100,30 @@ class Pools:
         limits = self._limits()
         if not limits:
             return
-        step = (append.head.run, asked.step)
+        facts, step = self._facts, (append.head.run, asked.step)
         if asked.again:
             for row, amount in self._let_go(step):
                 self._book(row, amount)
         rows: list[tuple[Row, Decimal]] = []
-        facts = self._facts
-        for key in self._keys(asked.pools, asked.cost):
-            pool, per, unit = key
-            row, cost = (pool, bucket(per, asked.day), unit), asked.cost[unit]
-            held = facts.held.get(row)
+        for key, row in self._rows(asked.pools, asked.cost, asked.day):
+            cost, limit = asked.cost[row[2]], limits[key]
+            held, spent = facts.held.get(row), facts.spent.get(row)
             if held is None:
                 held = self._held_in(row)
-            missing = short(key, limits[key], self._spent_in(row), held, cost)
+            if spent is None:
+                spent = self._spent_in(row)
+            missing = short(key, limit, spent, held, cost)
             if missing is not None:
                 raise PoolShort(missing)
             rows.append((row, cost))
             facts.held[row] = held + cost
-        self._facts.reserved[step] = rows
-        if rows:
-            put = self._puts[step] = [(row, f"{cost:f}") for row, cost in rows]
-            if self._note is not None:
-                self._note.held[asked.step] = [(*row, cost) for row, cost in put]
+        facts.reserved[step] = rows
+        if not rows:
+            return
+        if self._notes is not None:
+            note = self._note()
+            note.held = [*note.held, (asked.step, [(*row, f"{cost:f}") for row, cost in rows])]
+        self._puts[step] = rows
 
     def settle(self, append: Append) -> None:
         """Let go what steps of an append had reserved, and book what they spent."""
@@ -137,16 +142,17 @@ class Pools:
                 self._let_go(step)
             else:  # what is held was not asked for yet, so nobody needs to know how much of it goes
                 self._drop(step)
-            for pool, per, unit in self._keys(settled.pools, settled.spent):
-                if settled.spent[unit]:
-                    self._book((pool, bucket(per, settled.day), unit), settled.spent[unit])
+            for _, row in self._rows(settled.pools, settled.spent, settled.day):
+                amount = settled.spent[row[2]]
+                if amount:
+                    self._book(row, amount)
 
     def _write(self) -> None:
         """Write what was decided since the last time."""
         if self._drops:
             self._sql.many("drop_reserved", list(self._drops))
         if self._puts:
-            rows = [(*row, *step, cost) for step, some in self._puts.items() for row, cost in some]
+            rows = [(*row, *step, f"{cost:f}") for step, some in self._puts.items() for row, cost in some]
             self._sql.many("put_reserved", rows)
         if self._booked:
             spent = self._facts.spent
@@ -181,12 +187,14 @@ class Pools:
             self._facts.ceilings = found
         return found
 
-    def _keys(self, pools: tuple[str, ...], amounts: Mapping[str, Decimal]) -> list[Key]:
-        """Return the ceilings that these units fall under in these pools: the same for very many calls."""
-        asked = (pools, *amounts)
+    def _rows(self, pools: tuple[str, ...], amounts: Mapping[str, Decimal], day: int) -> list[tuple[Key, Row]]:
+        """Return the ceilings that these units fall under in these pools on a day: the same for very many calls."""
+        asked = (pools, day, *amounts)
         found = self._facts.keys.get(asked)
         if found is None:
-            found = self._facts.keys[asked] = keys(self._limits(), pools, amounts)
+            fallen = keys(self._limits(), pools, amounts)
+            found = [(key, (key[0], bucket(key[1], day), key[2])) for key in fallen]
+            self._facts.keys[asked] = found
         return found
 
     def _held_in(self, row: Row) -> Decimal:
@@ -226,11 +234,14 @@ class Pools:
         if step in self._puts:
             self._read()
         self._drops[step] = None
-        if self._note is not None:
-            self._note.gone.append(step[1])
+        if self._notes is not None:
+            note = self._note()
+            note.gone = [*note.gone, step[1]]
 
     def _book(self, row: Row, amount: Decimal) -> None:
-        self._facts.spent[row] = self._spent_in(row) + amount
+        spent = self._facts.spent.get(row)
+        self._facts.spent[row] = (self._spent_in(row) if spent is None else spent) + amount
         self._booked[row] = None
-        if self._note is not None:
-            self._note.spent.append((*row, f"{amount:f}"))
+        if self._notes is not None:
+            note = self._note()
+            note.spent = [*note.spent, (*row, f"{amount:f}")]

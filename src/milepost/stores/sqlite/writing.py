@@ -109,19 +109,21 @@ class SqliteBatch(Batch):
     def _note(self, appends: Sequence[Append], rows: Rows, notes: dict[int, Note]) -> None:
         """Put notes beside the last entry of what each is about."""
         journal: list[tuple[Any, ...]] = []
+        end = 0
         for place, append in enumerate(appends):
-            begun = len(journal)
-            journal.extend((*row, None) for row in rows.journal[begun : begun + len(append.entries)])
+            end += len(append.entries)
             note = notes.get(place)
             if note is None:
                 continue
             if not append.entries:
                 raise Recount  # there is nothing that it could stand beside
-            row = journal[-1]
-            journal[-1] = (*row[:-1], encode(note))
+            journal.extend([(*row, None) for row in rows.journal[len(journal) : end - 1]])
+            last = rows.journal[end - 1]
+            journal.append((*last, encode(note)))
             if self.facts.behind is None:
-                self.facts.behind = row[0]
-                self.sql.do("fall_behind", row[0])
+                self.facts.behind = last[0]
+                self.sql.do("fall_behind", last[0])
+        journal.extend([(*row, None) for row in rows.journal[len(journal) :]])
         rows.entries, rows.journal = "insert_noting", journal
 
     def alone(self, operation: Operation) -> Any:
