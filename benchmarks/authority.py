@@ -217,7 +217,7 @@ class Side:
 
     async def _caught_up(self, run: mp.AttachedRun) -> None:
         """Commit something that is no append, as others do now and then: the tables catch up with what is noted."""
-        await self.app._engine.store.commit([Emit([(run.id, 1, b"turn")])])  # noqa: SLF001
+        await self.app._need_engine().store.commit([Emit([(run.id, 1, b"turn")])])  # noqa: SLF001
 
     async def _approve(self, calls: int) -> None:
         asked = await self.app.inspect.approvals("asked")

@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -173,8 +174,9 @@ def test_the_tables_say_everything_once_the_process_has_left(stores: SqlitePlace
 def test_what_somebody_notes_who_is_killed_is_written_by_whoever_comes_next(stores: SqlitePlace, scene: Scene) -> None:
     async def part(subject: Subject, head: Head) -> None:
         await subject.write(starting(head, "2", ":1"))
-        subject.store._writer.close()  # type: ignore[attr-defined]  nothing is done on the way out
-        subject.store._kept.facts = None  # type: ignore[attr-defined]
+        killed: Any = subject.store
+        killed._writer.close()
+        killed._kept.facts = None  # so nothing is done on the way out
 
         other = await subject.other()
         await subject.done(Deliver(Post("a1", "m1", b"hello", 30)), store=other)

@@ -12,7 +12,6 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -51,13 +50,12 @@ class Bound:
         return getattr(self._fresh(), name)
 
     def plain(self, name: str) -> Any:
-        """Return one argument that JSON writes as it is: a text, an int or a finite float; None for any other."""
+        """Return one argument that JSON writes as it is: a text, an int or a float; None for any other."""
         arguments = self._arguments
         if arguments.bag or name not in arguments.names:
             return None
         found = getattr(self._kept, name)
-        kind = type(found)
-        return found if kind is int or kind is str or (kind is float and isfinite(found)) else None
+        return found if type(found) in {int, float, str} else None
 
     def named(self) -> dict[str, Any]:
         """Return all of them by name, in values of their own."""
