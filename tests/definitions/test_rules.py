@@ -346,3 +346,90 @@ def test_twenty_rules_are_asked_in_a_fraction_of_a_commit(written: Written) -> N
         return (time.thread_time() - began) / 200
 
     assert min(once() for _ in range(5)) < 400e-6
+
+
+# ---------------------------------------------------------------- quickly
+
+QUICK = (
+    HEAD
+    + """
+[[rule]]
+name = "small"
+verdict = "allow"
+when = "args.cents <= 5000 && budget.left.usd >= 1.0"
+
+[[rule]]
+name = "known"
+verdict = "allow"
+tool = "ch*"
+when = 'args.order == "o" || args.order == "o-1"'
+
+[[rule]]
+name = "never"
+verdict = "deny"
+when = "args.cents > 1000000 || budget.cost.usd > 100.0"
+"""
+)
+
+
+def walked(request: Request) -> Callable[[tuple[str, ...]], Any]:
+    def find(path: tuple[str, ...]) -> Any:
+        found: Any = {name: view() for name, view in request.views.items()}
+        for name in path:
+            found = found.get(name)
+        return found
+
+    return find
+
+
+@pytest.mark.parametrize("cents", [1, 5_000, 5_001, 1_000_001, 2**70, "1", None])
+@pytest.mark.parametrize("order", ["o-1", "else", 7])
+@pytest.mark.parametrize(("left", "cost"), [(1.0, 0.0), (0.5, 1.0), (9.0, 100.5), (9, 1.0), (None, 1.0)])
+def test_a_quick_verdict_is_the_verdict(
+    written: Written, cents: object, order: object, left: object, cost: object
+) -> None:
+    policy = load(written(QUICK))
+    known = {"cents": cents, "order": order}
+    args = {name: value for name, value in known.items() if value is not None}
+    request = call(args=args, budget={"left": {} if left is None else {"usd": left}, "cost": {"usd": cost}})
+    assert policy.quickly(request.kind, walked(request)) is None  # of a kind of call that nobody has asked about
+
+    verdict = policy.decide(request)
+
+    assert policy.quickly(request.kind, walked(request)) in {None, verdict}
+
+
+def test_a_verdict_is_quick_where_rules_compare_arguments_and_amounts_and_slow_where_one_asks_for_more(
+    written: Written,
+) -> None:
+    def quick(text: str, request: Request) -> Verdict | None:
+        policy = load(written(text))
+        policy.decide(request)
+        return policy.quickly(request.kind, walked(request))
+
+    request = call(args={"cents": 5, "order": "x"}, budget={"left": {"usd": 2.0}, "cost": {"usd": 1.0}})
+    small = quick(QUICK, request)
+    assert small is not None
+    assert (small.answer, small.rule) == ("allow", "small")
+    denied = quick(QUICK, call(args={"cents": 1_000_001, "order": "o-1"}, budget=request.views["budget"]()))
+    assert denied is not None
+    assert (denied.answer, denied.rule, denied.explicit) == ("deny", "never", True)
+    assert quick(one("allow", 'args.order.startsWith("x")'), request) is None  # that is the library's
+    assert quick(one("ask"), request) is None
+    assert quick(one("allow", 'authority.principal == "bot"'), request) is None
+    assert quick(one("allow", "args.deep.er == 1"), request) is None
+    assert quick(one("allow", "args.cents > 5"), request) is None  # no rule holds
+    assert quick(HEAD, request) is None
+
+
+def test_where_the_cost_of_a_call_cannot_be_told_nothing_is_said_quickly(written: Written) -> None:
+    policy = load(written(QUICK))
+    request = call(args={"cents": 1_000_001, "order": "o-1"}, budget={"left": {"usd": 2.0}, "cost": {"usd": 1.0}})
+    policy.decide(request)
+
+    def find(path: tuple[str, ...]) -> Any:
+        if path[0] == "budget":
+            raise ValueError("the function of the tool raised")
+        return walked(request)(path)
+
+    assert policy.quickly(request.kind, find) is None

@@ -107,6 +107,28 @@ def test_conditions_see_the_arguments_the_authority_the_money_and_what_was_heard
     assert later["budget"]()["left"]["usd"] == 5.5
 
 
+def test_what_a_comparison_finds_of_a_call_is_what_conditions_see_or_nothing() -> None:
+    @mp.tool(name="charge", effect="keyed", key_ttl="1h", cost={"usd": 2, "gbp": 1})
+    async def act(order: str, cents: int, rate: float, sure: bool, many: list[int], much: Decimal) -> str:  # noqa: FBT001
+        return "ok"
+
+    session = held(GRANT, s.started(reserve={"usd": Decimal(2)}), s.started(step=OTHER, reserve={"usd": Decimal(3)}))
+    no_branch: Any = None
+    bound = act.arguments.bind(("o-1", 2**70, 0.5, True, [1], Decimal("1.5")), {})
+    for id_ in (STEP, OTHER, ":2"):
+        step = ToolStep(no_branch, act, bound, id_, s.PATH)
+        views = {name: view() for name, view in ruling.request_of(session, act, bound, id_).views.items()}
+        find = ruling._Plain(session, step, ruling.WorstCase(act, bound))
+
+        for name in ("order", "cents", "rate"):
+            assert find(("args", name)) == views["args"][name], name
+            assert type(find(("args", name))) is type(views["args"][name])
+        assert [find(("args", name)) for name in ("sure", "many", "much", "gone", "__module__")] == [None] * 5
+        for which in ("left", "cost"):
+            for unit in ("usd", "eur", "gbp", "tokens"):
+                assert find(("budget", which, unit)) == views["budget"][which].get(unit), (which, unit)
+
+
 def test_what_a_call_costs_at_worst_is_worked_out_once() -> None:
     asked: list[str] = []
     tool = costing(cost=None)

@@ -49,6 +49,14 @@ class Bound:
         """Return one argument by its parameter's name."""
         return getattr(self._fresh(), name)
 
+    def plain(self, name: str) -> Any:
+        """Return one argument that JSON writes as it is: a text, an int or a float; None for any other."""
+        arguments = self._arguments
+        if arguments.bag or name not in arguments.names:
+            return None
+        found = getattr(self._kept, name)
+        return found if type(found) in {int, float, str} else None
+
     def named(self) -> dict[str, Any]:
         """Return all of them by name, in values of their own."""
         fresh = self._fresh()

@@ -130,7 +130,7 @@ def amounts(given: Any, what: str) -> dict[str, Decimal]:
             )
         if not (isinstance(amount, int) or amount.is_finite()) or amount < 0:
             raise InvalidValue(f"{what}[{unit!r}]", f"{amount} is no amount: it must be zero or more")
-        checked[unit] = Decimal(amount)
+        checked[unit] = amount if type(amount) is Decimal else Decimal(amount)
     return checked
 
 

@@ -50,13 +50,22 @@ class Comparisons(NamedTuple):
 
     def answer(self, values: Mapping[str, Any]) -> bool | None:
         """Return whether they hold of these values; None where a field is not plainly there."""
-        every = held = self.every
-        for path, compare, constant in self.parts:
+
+        def find(path: tuple[str, ...]) -> Any:
             found: Any = values
             for name in path:
                 if type(found) is not dict or name not in found:
                     return None
                 found = found[name]
+            return found
+
+        return self.hold(find)
+
+    def hold(self, find: Callable[[tuple[str, ...]], Any]) -> bool | None:
+        """Return whether they hold of what is found at their paths; None where a field is not plainly there."""
+        every = held = self.every
+        for path, compare, constant in self.parts:
+            found = find(path)
             if type(found) is not type(constant) or (type(found) is int and found not in _INTEGERS):
                 return None
             if compare(found, constant) is not every:

@@ -37,9 +37,9 @@ class Refused(Exception):
 
 
 class Condition:
-    """One compiled condition. `names` are those of VIEWS that it is about."""
+    """One compiled condition. `names` are those of VIEWS that it is about; `plain` is all of it as comparisons."""
 
-    __slots__ = ("_plain", "_program", "names", "source")
+    __slots__ = ("_program", "names", "plain", "source")
 
     def __init__(self, source: str) -> None:
         if len(source) > LENGTH_MAX:
@@ -60,14 +60,14 @@ class Condition:
             msg = f"there is no function {', '.join(sorted(functions))} (there are {', '.join(sorted(FUNCTIONS))})"
             raise Refused(msg)
         self.names = frozenset(VIEWS).intersection(self._program.variables())
-        self._plain = comparisons.read(source)
+        self.plain = comparisons.read(source)
 
     def holds(self, about: About) -> bool | str:
         """Return whether it holds, or why that cannot be said."""
         if about.wrong:
             return about.wrong
-        if self._plain is not None:
-            plainly = self._plain.answer(about.values)
+        if self.plain is not None:
+            plainly = self.plain.answer(about.values)
             if plainly is not None:
                 return plainly
         context = about.context

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from milepost.core.duration import parse_ms
 from milepost.core.policy import ANSWERS, Kind, Request, Rule, Verdict, combine
+from milepost.definitions.comparisons import Comparisons
 from milepost.definitions.conditions import About, Condition, Refused
 from milepost.definitions.tools import Effect, Risk
 from milepost.errors import MilepostError
@@ -63,6 +64,24 @@ class InvalidPolicy(MilepostError):
         self.problems = tuple(problems)
 
 
+class _Fitting(NamedTuple):
+    """The rules that fit a kind of call, the views they name, and each one's verdict where comparisons answer them."""
+
+    rules: tuple[Rule, ...]
+    names: frozenset[str]
+    quick: tuple[tuple[Verdict, Comparisons | None], ...] | None
+    costs: bool  # whether one of them asks for the budget
+
+
+COST = ("budget", "cost")
+_REACHED = (("args",), ("budget", "left"), COST)
+
+
+def _within_reach(comparisons: Comparisons) -> bool:
+    """Say whether all that is compared are arguments, and amounts in units of the budget."""
+    return all(part.path[:-1] in _REACHED for part in comparisons.parts)
+
+
 class Policy:
     """The rules of one file, ready to be asked. `fingerprint` is the sha256 of its bytes, in hex."""
 
@@ -72,12 +91,12 @@ class Policy:
         self.fingerprint = fingerprint
         self.rules = tuple(rules)
         self.conditions = {rule.name: Condition(rule.when) for rule in rules if rule.when is not None}
-        self._fitting: dict[Kind, tuple[tuple[Rule, ...], frozenset[str]]] = {}
+        self._fitting: dict[Kind, _Fitting] = {}
         self.label = f"{version}+{fingerprint[:16]}"  # how it stands in the record
 
     def decide(self, request: Request) -> Verdict:
         """Return the verdict on a call. Never raises for what a rule, a view or the library does."""
-        rules, names = self._fitting.get(request.kind) or self._find(request)
+        rules, names, *_ = self._fitting.get(request.kind) or self._find(request)
         about = About(request, names) if names else None
 
         def holds(rule: Rule) -> bool | str:
@@ -87,13 +106,49 @@ class Policy:
 
         return combine(rules, holds, self.label)
 
-    def _find(self, request: Request) -> tuple[tuple[Rule, ...], frozenset[str]]:
+    def quickly(self, kind: Kind, find: Callable[[tuple[str, ...]], Any]) -> Verdict | None:
+        """Return what `decide` would, for a kind of call that it was asked about before; None where that has to say it.
+
+        So it is where a person has to be asked, where no rule holds, and where one needs more than to compare what
+        `find` finds with a constant: an argument, or an amount in a unit of the budget. None found is not there.
+        """
+        fitting = self._fitting.get(kind)
+        if fitting is None or fitting.quick is None:
+            return None
+        if fitting.costs:
+            try:
+                find(COST)
+            except Exception:  # noqa: BLE001  a user's own function; why that cannot be said is said by `decide`
+                return None
+        allowed = None
+        for verdict, comparisons in fitting.quick:
+            if comparisons is not None:
+                held = comparisons.hold(find)
+                if held is None:
+                    return None
+                if not held:
+                    continue
+            if verdict.answer == "deny":
+                return verdict
+            allowed = allowed or verdict
+        return allowed
+
+    def _find(self, request: Request) -> _Fitting:
         rules = tuple(rule for rule in self.rules if rule.fits(request))
         names = frozenset[str]().union(*(self.conditions[rule.name].names for rule in rules if rule.when is not None))
         if len(self._fitting) >= KINDS_KEPT:  # tenants come and go
             self._fitting.clear()
-        self._fitting[request.kind] = found = (rules, names)
+        self._fitting[request.kind] = found = _Fitting(rules, names, self._quick(rules), "budget" in names)
         return found
+
+    def _quick(self, rules: Sequence[Rule]) -> tuple[tuple[Verdict, Comparisons | None], ...] | None:
+        found = []
+        for rule in rules:
+            plain = None if rule.when is None else self.conditions[rule.name].plain
+            if rule.answer == "ask" or (rule.when is not None and (plain is None or not _within_reach(plain))):
+                return None
+            found.append((Verdict(rule.answer, rule.name, rule.why, self.label), plain))
+        return tuple(found)
 
 
 class PolicyFile:
@@ -129,7 +184,11 @@ class PolicyFile:
 
     def decide(self, request: Request) -> Verdict:
         """Return the verdict of today's policy: the default denial where there is none that can be read."""
-        policy = self.current()
+        return self.decided(self.current(), request)
+
+    @staticmethod
+    def decided(policy: Policy | InvalidPolicy, request: Request) -> Verdict:
+        """Return the verdict of what was `current`."""
         if isinstance(policy, InvalidPolicy):
             return Verdict("deny", "", str(policy.problems[0]), "", explicit=False)
         return policy.decide(request)

@@ -73,8 +73,9 @@ def binding_of(step: ToolStep) -> Binding:
 
 def _standing(session: Session, step: ToolStep, now: int) -> Approval | None:
     """Return the approval of exactly this call, asked or given, that may still be answered or used."""
-    for approval in session.state.approvals.values():
-        stands = approval.open and approval.binding == binding_of(step) and not approval.expired(now)
+    asked = [approval for approval in session.state.approvals.values() if approval.step == step.id and approval.open]
+    for approval in asked:
+        stands = approval.binding == binding_of(step) and not approval.expired(now)
         if stands and (approval.verdict == "asked" or _distrust(session, approval) is None):
             return approval
     return None

@@ -69,7 +69,14 @@ def verdict_on(session: Session, step: Any, worst: WorstCase | None = None) -> V
     policy = session.engine.policy
     if policy is None:
         return NO_POLICY
-    return policy.decide(request_of(session, step.tool, step.bound, step.id, worst))
+    found = policy.current()
+    tool, worst = step.tool, worst or WorstCase(step.tool, step.bound)
+    if not isinstance(found, InvalidPolicy):
+        kind = (tool.name, tool.effect, tool.risk, tool.scopes, session.tenant, session.about.workflow)
+        verdict = found.quickly(kind, _Plain(session, step, worst))
+        if verdict is not None:
+            return verdict
+    return policy.decided(found, request_of(session, tool, step.bound, step.id, worst))
 
 
 def request_of(
@@ -89,6 +96,35 @@ def request_of(
         about.authority.principal,
         _Views(session, bound, step, worst or WorstCase(tool, bound)),
     )
+
+
+class _Plain:
+    """What plain comparisons may ask of a call, by its path; None for what is not there, or not of a plain type.
+
+    It says what `_Views` does, and is spared the making of all that nobody asks for.
+    """
+
+    __slots__ = ("_session", "_step", "_worst")
+
+    def __init__(self, session: Session, step: Any, worst: WorstCase) -> None:
+        self._session = session
+        self._step = step
+        self._worst = worst
+
+    def __call__(self, path: tuple[str, ...]) -> Any:
+        if path[0] == "args":
+            return self._step.bound.plain(path[1])
+        cost = self._worst.amounts()
+        if len(path) == 2:  # noqa: PLR2004  all of it, which is COST
+            return cost
+        _, which, unit = path
+        if which == "cost":
+            return float(cost[unit]) if unit in cost else None
+        ledger = self._session.state.ledger
+        if unit not in ledger.granted and unit not in cost:
+            return None
+        left, own = ledger.left(unit), ledger.reserved.get(self._step.id)
+        return float(left if own is None else left + own.get(unit, 0))
 
 
 class _Views(Mapping[str, "Callable[[], Any]"]):

@@ -80,9 +80,13 @@ def attempt_name(session: Session, step: str, number: int) -> str:
 def probe(session: Session, tool: Tool[..., Any], step: str, number: int) -> Probing | None:
     """Return the leave to pass an open breaker as its one probe; None for a class that must not be made on trial.
 
-    None as well where nothing stood at the last look: what has opened since then is not due for a probe yet.
+    None as well where none was open at the last look: what has opened since then is not due for a probe yet.
     """
-    if not session.engine.stops.now() or not may_probe(tool.effect):
+    stopped = session.engine.stops.now()
+    if not stopped or not may_probe(tool.effect):
+        return None
+    scope = f"tool:{tool.name}"
+    if not any(switch.scope == scope and switch.kind == "breaker" for switch in stopped):
         return None
     until = session.engine.clock.now() + tool.timeout_ms + MARGIN_MS
     return Probing(tool.name, attempt_name(session, step, number), until)

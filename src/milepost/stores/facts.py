@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 
 class Facts:
-    """What one transaction knows. `by_scope`, `ceilings` and the journal's `next_row` are None until they are read."""
+    """What one transaction knows. `by_scope`, `ceilings` and the journal's `next_row` are None until they are read.
 
-    __slots__ = ("breakers", "by_scope", "ceilings", "held", "keys", "next_row", "reserved", "spent")
+    `behind` is the first entry whose note is not in the tables yet, None where there is none; see noting.py.
+    """
+
+    __slots__ = ("behind", "breakers", "by_scope", "ceilings", "held", "keys", "next_row", "reserved", "spent")
 
     def __init__(self) -> None:
         self.next_row: int | None = None
+        self.behind: int | None = None
         self.forget_stops()
         self.forget_pools()
 
@@ -38,5 +42,5 @@ class Facts:
         self.ceilings: dict[Key, Decimal] | None = None
         self.held: dict[Row, Decimal] = {}
         self.spent: dict[Row, Decimal] = {}
-        self.keys: dict[tuple[object, ...], list[Key]] = {}  # by pools and units, the ceilings that they fall under
+        self.keys: dict[tuple[object, ...], list[tuple[Key, Row]]] = {}  # by pools, day and units: their ceilings
         self.reserved: dict[tuple[int, str], list[tuple[Row, Decimal]]] = {}  # by run and step, as written here

@@ -233,7 +233,11 @@ class Reads(FleetReading):
             found = PoolRows(spent, {})
             for run_id, step, pool, day, unit, amount in self._run("all_reserved"):
                 found.held.setdefault((run_id, step), {})[pool, day, unit] = Decimal(amount)
+            self._bring_up(found)
         return found
+
+    def _bring_up(self, rows: PoolRows) -> None:
+        """Bring rows that were read up to what stands in notes, in a store that has any."""
 
     # ------------------------------------------------------------ the whole store
 

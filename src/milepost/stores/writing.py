@@ -5,6 +5,8 @@ changed rows are compared with what they must be. Where a count is wrong (a lost
 where an operation needs an answer from the database, the batch is rolled back and redone one operation at a time, each
 in a savepoint, so that one refusal never touches another. Numbers and hashes are given as entries are written: a
 refusal breaks nothing queued behind it. Heads in memory change only after the commit succeeded.
+
+A batch that is `noting` writes nothing to the tables of which noting.py speaks: it notes it beside the entries.
 """
 
 from __future__ import annotations
@@ -74,9 +76,10 @@ class Moved:
 class Rows:
     """What a batch of appends writes, by table."""
 
-    __slots__ = ("chunks", "effects", "heads", "journal", "status")
+    __slots__ = ("chunks", "effects", "entries", "heads", "journal", "status")
 
     def __init__(self) -> None:
+        self.entries = "insert_entry"  # the statement that writes the journal
         self.journal: list[tuple[Any, ...]] = []
         self.heads: dict[int, Moved] = {}
         self.chunks: list[tuple[Any, ...]] = []
@@ -87,6 +90,8 @@ class Rows:
 class Batch(ABC):
     """Writes one batch through statements that run inside a transaction."""
 
+    noting = False
+
     def __init__(
         self, sql: Statements, store_id: str, cipher: Cipher | None = None, facts: Facts | None = None
     ) -> None:
@@ -96,7 +101,7 @@ class Batch(ABC):
         self.moved: dict[int, Moved] = {}
         self.facts = facts or Facts()
         self.stops = Stops(sql, self.system_entry, cipher, self.facts)
-        self.pools = Pools(sql, self.system_entry, self.facts)
+        self.pools = Pools(sql, self.system_entry, self.facts, self.catch_up)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -105,9 +110,8 @@ class Batch(ABC):
         rows = Rows()
         for append in appends:
             self._gather(append, rows)
-        self._write(rows, count=True)
         try:
-            self.pools.together(appends)
+            self._write_together(appends, rows)
             self._claim_identities(appends)
             self._settle_identities(appends)
             for append in appends:
@@ -116,6 +120,14 @@ class Batch(ABC):
         except (PoolShort, UnknownRun) as error:  # a message for a run that is not there refuses its own append alone
             raise Recount from error
         self.moved.update(rows.heads)
+
+    def _write_together(self, appends: Sequence[Append], rows: Rows) -> None:
+        self._write(rows, count=True)
+        self.pools.together(appends)
+
+    def catch_up(self) -> None:
+        """Write what is noted where it belongs. Nothing is, in a store that makes no notes."""
+        self.noting = False
 
     def _gather(self, append: Append, rows: Rows) -> None:
         if append.work is not None or self.stops.concern(append):
@@ -163,7 +175,7 @@ class Batch(ABC):
             (m.row, m.seq, m.hash, m.boundary, m.segment, m.at, key, m.head.epoch) for key, m in rows.heads.items()
         ]
         (self.sql.each if count else many)("advance_head", heads)
-        many("insert_entry", rows.journal)
+        many(rows.entries, rows.journal)
         if rows.chunks:
             many("insert_chunk", rows.chunks)
         if rows.effects:
@@ -201,7 +213,7 @@ class Batch(ABC):
         for row in append.approvals:
             shown = (row.id, head.run, row.step, row.path, row.tool, row.args, row.asked_at, row.verdict)
             many("put_approval", [shown])
-        if append.answers:
+        if append.answers and not self.noting:
             many("answer_approval", [(verdict, by, id_) for id_, verdict, by in append.answers])
         if append.taken:
             many("take_message", [(id_,) for id_ in append.taken])

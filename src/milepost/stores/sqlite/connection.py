@@ -24,7 +24,7 @@ from milepost.stores.migrate import known, pending
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SQL = named_sql.load("milepost.stores.sqlite", "queries.sql", "keeping.sql", "pools.sql", "fleet.sql")
+SQL = named_sql.load("milepost.stores.sqlite", "queries.sql", "keeping.sql", "pools.sql", "fleet.sql", "noting.sql")
 MIGRATIONS = known("milepost.stores.sqlite.migrations")
 OLDEST_SAFE = (3, 51, 3)
 BUSY_MS = 10_000

@@ -94,7 +94,14 @@ SELECT digest, body FROM mp_chunks WHERE run = ? ORDER BY row;
 SELECT tenant, tool, value, step, digest, outcome, result FROM mp_once WHERE run = ? ORDER BY tenant, tool, value;
 
 -- name: copy_approvals
-SELECT id, step, path, tool, args, asked_at, verdict, by FROM mp_approvals WHERE run = ? ORDER BY id;
+WITH latest (id, verdict, by, place) AS (
+    SELECT n.value ->> 0, n.value ->> 1, n.value ->> 2, max(j.row * 1000 + n.key)
+    FROM mp_journal j, json_each(j.note, '$[3]') n
+    WHERE j.row >= (SELECT row FROM mp_behind) AND j.note IS NOT NULL AND j.run = ?1 GROUP BY 1
+)
+SELECT a.id, a.step, a.path, a.tool, a.args, a.asked_at, coalesce(l.verdict, a.verdict),
+    CASE WHEN l.id IS NULL THEN a.by ELSE l.by END
+FROM mp_approvals a LEFT JOIN latest l ON l.id = a.id WHERE a.run = ?1 ORDER BY a.id;
 
 -- name: copy_effects
 SELECT step, outcome, path, tool, effect, attempt, started_at, why, person FROM mp_effects WHERE run = ? ORDER BY step;

@@ -28,6 +28,11 @@ class Kept:
         self._version = 0
         self.facts: Facts | None = None
 
+    @property
+    def behind(self) -> bool:
+        """Whether the tables are behind, as far as this process knows."""
+        return self.facts is not None and self.facts.behind is not None
+
     def take(self) -> Facts:
         """Return what is known inside the transaction that has begun. Who takes it keeps it again, or it is gone."""
         facts, self.facts = self.facts, None

@@ -1,7 +1,8 @@
 -- Every statement of the embedded store, by name.
 
+-- The last entry, and the first one whose note the tables do not have yet.
 -- name: last_row
-SELECT coalesce(max(row), 0) FROM mp_journal;
+SELECT coalesce(max(row), 0), (SELECT row FROM mp_behind) FROM mp_journal;
 
 -- name: insert_entry
 INSERT INTO mp_journal (row, run, seq, previous, body, hash) VALUES (?, ?, ?, ?, ?, ?);
@@ -139,14 +140,26 @@ ON CONFLICT (id) DO UPDATE SET verdict = excluded.verdict;
 -- name: answer_approval
 UPDATE mp_approvals SET verdict = ?, by = ? WHERE id = ?;
 
--- A run that ended for good asks nothing any more, whoever ended it.
+-- A run that ended for good asks nothing any more, whoever ended it. What was answered last may stand in a note only.
 -- name: approvals_like
-SELECT id, run_id, step, path, tool, args, asked_at, standing, by FROM (
-    SELECT a.*, r.id AS run_id, CASE
-        WHEN a.verdict IN ('asked', 'approved') AND r.status IN ('done', 'cancelled', 'killed') THEN 'void'
-        ELSE a.verdict END AS standing
-    FROM mp_approvals a JOIN mp_runs r USING (run)
+WITH latest (id, verdict, by, place) AS MATERIALIZED (
+    SELECT n.value ->> 0, n.value ->> 1, n.value ->> 2, max(j.row * 1000 + n.key)
+    FROM mp_journal j, json_each(j.note, '$[3]') n
+    WHERE j.row >= (SELECT row FROM mp_behind) AND j.note IS NOT NULL GROUP BY 1
+),
+standing (id, run, step, path, tool, args, asked_at, verdict, by) AS (
+    SELECT id, run, step, path, tool, args, asked_at, verdict, by FROM mp_approvals
+    WHERE id >= ?1 AND substr(id, 1, length(?1)) = ?1 AND id NOT IN (SELECT id FROM latest)
+    UNION ALL
+    SELECT a.id, a.run, a.step, a.path, a.tool, a.args, a.asked_at, l.verdict, l.by
+    FROM latest l CROSS JOIN mp_approvals a ON a.id = l.id
     WHERE a.id >= ?1 AND substr(a.id, 1, length(?1)) = ?1
+)
+SELECT id, run_id, step, path, tool, args, asked_at, standing, by FROM (
+    SELECT s.*, r.id AS run_id, CASE
+        WHEN s.verdict IN ('asked', 'approved') AND r.status IN ('done', 'cancelled', 'killed') THEN 'void'
+        ELSE s.verdict END AS standing
+    FROM standing s JOIN mp_runs r USING (run)
 ) WHERE ?2 IS NULL OR standing = ?2 ORDER BY asked_at LIMIT 1000;
 
 -- name: set_switch

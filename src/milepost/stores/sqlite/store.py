@@ -37,10 +37,10 @@ from milepost.stores.facts import Facts
 from milepost.stores.fleet import DueRun, QueueRow, ScheduleRow, StillRun, WorkerRow
 from milepost.stores.places import beside, wall_ms
 from milepost.stores.pools import PoolRow, PoolRows
-from milepost.stores.reading import Reads
 from milepost.stores.sqlite import health
 from milepost.stores.sqlite.connection import SQL, connect, extend_log, named, named_errors, prepare, read_only
 from milepost.stores.sqlite.kept import Kept
+from milepost.stores.sqlite.reading import SqliteReads
 from milepost.stores.sqlite.statements import NamedStatements, SqliteStatements
 from milepost.stores.sqlite.writing import RolledBack, SqliteBatch
 from milepost.stores.statements import Recount
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from milepost.stores.keeping import Prunable, RunCopy, Standing
 
 SLOW_S = 0.002
+LEAVING_MS = 200
 COMMITS_BEFORE_EXTENDING = 64
 
 
@@ -73,7 +74,7 @@ class SqliteStore:
             self.id = prepare(self._writer, place)
             self._encrypted = hiding.is_on(SqliteStatements(self._writer), cipher, place)
             self._reader = read_only(place)
-            self._reads = Reads(NamedStatements(self._reader, place), self.id, cipher)
+            self._reads = SqliteReads(NamedStatements(self._reader, place), self.id, cipher)
         except BaseException:
             self._writer.close()
             raise
@@ -164,7 +165,9 @@ class SqliteStore:
         self._do("BEGIN IMMEDIATE")
         try:
             batch = SqliteBatch(self._sql, writer, self.id, self._cipher, refused, self._kept.take())
-            if {*map(type, operations)} == {Append}:
+            plain = {*map(type, operations)} == {Append}
+            batch.begin(plain=plain)
+            if plain:
                 try:
                     batch.together(cast("Sequence[Append]", operations))
                     batch.whole = True
@@ -172,6 +175,7 @@ class SqliteStore:
                     writer.execute("ROLLBACK").fetchall()
                     writer.execute("BEGIN IMMEDIATE").fetchall()
                     batch = SqliteBatch(self._sql, writer, self.id, self._cipher, refused, Facts())
+                    batch.begin(plain=False)
                     return batch, [batch.alone(operation) for operation in operations]
                 return batch, [None] * len(operations)
             answers: list[Any] = []
@@ -203,9 +207,23 @@ class SqliteStore:
         """Close every connection."""
         if self._thread is not None:
             self._thread.shutdown()
+        if self._kept.behind and not self._failed:
+            self._catch_up()
         for connection in (self._renewer, self._reader, self._writer):
             if connection is not None:
                 connection.close()
+
+    def _catch_up(self) -> None:
+        """Let the tables say everything by themselves; where that cannot be done now, whoever writes next does it."""
+        writer = self._writer
+        try:
+            writer.set_busy_timeout(LEAVING_MS)
+            self._do("BEGIN IMMEDIATE")
+            SqliteBatch(self._sql, writer, self.id, self._cipher, (), Facts()).begin(plain=False)
+            self._do("COMMIT")
+        except apsw.Error:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK").fetchall()
 
     # ------------------------------------------------------------ reading
 
