@@ -1,7 +1,7 @@
 """The writer itself, on a disk that is busy, slow or broken when a test says so."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -32,12 +32,31 @@ class Disk:
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:
         return None if self.slow and not must else self._write(operations)
 
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:  # noqa: ARG002
+        return False
+
     def _write(self, operations: Sequence[Operation]) -> list[Any]:
         self.tries += 1
         if self.errors:
             raise self.errors.pop(0)
         self.batches.append(list(operations))
         return [number for number, _ in enumerate(operations)]
+
+
+class Far(Disk):
+    """A store that is far away: a batch is under way until a test lets it land, written or with an error."""
+
+    def __init__(self) -> None:
+        super().__init__(slow=True)
+        self.under_way: list[tuple[list[Operation], Callable[[list[Any] | Exception], None]]] = []
+
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:
+        self.under_way.append((list(operations), landed))
+        return True
+
+    def land(self, error: Exception | None = None) -> None:
+        operations, landed = self.under_way.pop()
+        landed(self._write(operations) if error is None else error)
 
 
 class Answering(Disk):
@@ -60,7 +79,7 @@ def append(*bodies: bytes) -> Append:
 
 
 def writing(disk: Disk) -> Writer:
-    writer = Writer(disk)  # type: ignore[arg-type]  # of a store it needs these two methods
+    writer = Writer(disk)  # type: ignore[arg-type]  # of a store it needs these three methods
     writer.open()
     return writer
 
@@ -130,6 +149,80 @@ async def test_a_batch_that_could_not_be_written_at_once_was_not_taken(disk: Dis
     assert await future == 1
     assert (writer.turn, [len(batch) for batch in disk.batches]) == (1, [2])
     await writer.close()
+
+
+async def test_a_batch_that_is_sent_alone_is_under_way_before_the_loop_turns() -> None:
+    writer = writing(disk := Far())
+    writer.put(append(b"0"), Refusals().append)
+
+    for turn in range(1, 2 * IN_A_ROW):
+        future = writer.durable(append(b"1"), alone=True)
+        assert (future.done(), len(disk.under_way), writer.turn) == (False, 1, turn)
+        disk.land()
+        assert future.done()
+
+    assert [len(batch) for batch in disk.batches] == [2, *[1] * (2 * IN_A_ROW - 2)]
+    assert writer.commits == 2 * IN_A_ROW - 1
+    await writer.close()
+
+
+async def test_what_is_asked_for_while_a_batch_is_under_way_waits_until_it_has_landed() -> None:
+    writer = writing(disk := Far())
+    first = writer.durable(append(b"1"), alone=True)
+
+    behind = [writer.durable(append(b"2"), alone=True), writer.durable(append(b"3"))]
+    await asyncio.sleep(0.01)
+
+    assert (len(disk.under_way), disk.batches, [one.done() for one in behind]) == (1, [], [False, False])
+    disk.land()
+    assert (await first, [await one for one in behind]) == (0, [0, 1])
+    assert [len(batch) for batch in disk.batches] == [1, 2]
+    await writer.close()
+
+
+async def test_a_batch_that_was_not_written_on_its_way_is_tried_again_before_all_others() -> None:
+    writer = writing(disk := Far())
+    disk.writes.clear()
+    first = writer.durable(append(b"1"), alone=True)
+    turn = writer.turn
+    disk.land(StoreBusy("locked"))
+
+    behind = writer.durable(append(b"2"), alone=True)
+    await asyncio.sleep(0.01)
+
+    assert (writer.turn, disk.under_way, disk.batches) == (turn, [], [])
+    disk.writes.set()
+    assert (await first, await behind) == (0, 0)
+    assert [batch[0].entries for batch in disk.batches if isinstance(batch[0], Append)] == [[b"1"], [b"2"]]
+    await writer.close()
+
+
+@pytest.mark.parametrize("error", [StoreFailed("who knows"), ValueError("who knows")])
+async def test_a_batch_that_failed_on_its_way_fails_the_store(error: Exception) -> None:
+    writer = writing(disk := Far())
+    first = writer.durable(append(b"1"), alone=True)
+    behind = writer.durable(append(b"2"), alone=True)
+
+    disk.land(error)
+
+    for future in (first, behind):
+        with pytest.raises(StoreFailed, match="who knows"):
+            await future
+    assert writer.failed is not None
+    await writer.close()
+
+
+async def test_a_writer_is_closed_when_what_is_under_way_has_landed() -> None:
+    writer = writing(disk := Far())
+    future = writer.durable(append(b"1"), alone=True)
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+
+    disk.land()
+
+    await asyncio.wait_for(closing, 1)
+    assert await future == 0
 
 
 async def test_what_must_be_written_now_is_written_now_however_slow_the_disk_is() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import EpochLost, StoreBusy, StoreError, StoreFailed
@@ -48,6 +49,7 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._queue: list[Queued] = []
+        self._again: list[Queued] = []  # a batch that was sent, and not written: it is tried again before all others
         self._committing = False
         self._in_a_row = 0
         self._wake: asyncio.Future[None] | None = None
@@ -101,8 +103,9 @@ class Writer:
     def durable(self, operation: Operation, *, alone: bool = False) -> asyncio.Future[Any]:
         """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal.
 
-        `alone` says that nothing else of this process is likely to have something to write: then the commit is made at
-        once, without a turn of the loop, except now and then, so that timers and messages get their turns.
+        `alone` says that nothing else of this process is likely to have something to write: then the commit is made, or
+        sent, at once, without a turn of the loop. One that is made has taken its time: now and then the loop gets its
+        turn, for timers and messages.
         """
         if self.failed is not None:
             raise self.failed
@@ -129,10 +132,30 @@ class Writer:
         except StoreError as error:
             self._fail(error, batch)
         else:
-            if answers is None:
-                self._give_back(batch)
-            else:
+            if answers is not None:
                 self._answer(batch, answers)
+            elif not self._sent(batch):
+                self._give_back(batch)
+
+    def _sent(self, batch: list[Queued]) -> bool:
+        """Send a batch without waiting, where the store does that; say whether it is under way."""
+        self._committing = self._store.depart([operation for operation, _, _ in batch], partial(self._landed, batch))
+        self._since = asyncio.get_running_loop().time()
+        return self._committing
+
+    def _landed(self, batch: list[Queued], found: list[Any] | Exception) -> None:
+        self._in_a_row = 0  # the loop had its turn
+        if isinstance(found, StoreBusy):
+            self._again = batch
+            self._hurry()
+            return  # and until it is written nothing overtakes it
+        self._committing = False
+        if isinstance(found, Exception):
+            self._fail(found, batch)
+        else:
+            self._answer(batch, found)
+        if self._queue or self._closed:
+            self._hurry()
 
     def _give_back(self, batch: list[Queued]) -> None:
         self._queue = batch
@@ -188,15 +211,21 @@ class Writer:
                 self._wake = loop.create_future()
                 await self._wake
             self._urgent = False
-            while self._queue:
+            while batch := self._next():
                 self._committing = True
                 self._since = loop.time()
-                await self._commit(self._take())
+                await self._commit(batch)
                 self._committing = False
-            if self._closed:
+            if self._closed and not self._committing:
                 if self._lazy is not None:
                     self._lazy.cancel()
                 return
+
+    def _next(self) -> list[Queued]:
+        if self._again:
+            batch, self._again = self._again, []
+            return batch
+        return self._take() if self._queue and not self._committing else []
 
     async def _commit(self, batch: list[Queued]) -> None:
         operations = [operation for operation, _, _ in batch]
@@ -230,7 +259,7 @@ class Writer:
                     raise
         raise AssertionError
 
-    def _fail(self, error: StoreError, batch: list[Any]) -> None:
+    def _fail(self, error: Exception, batch: list[Any]) -> None:
         self.failed = error if isinstance(error, StoreFailed) else StoreFailed(str(error))
         waiting = [*batch, *self._queue]
         self._queue = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 from msgspec.structs import astuple
 
@@ -95,8 +96,9 @@ class Batch(ABC):
         self.cipher = cipher
         self.moved: dict[int, Moved] = {}
         self.facts = facts or Facts()
-        self.stops = Stops(sql, self.system_entry, cipher, self.facts)
-        self.pools = Pools(sql, self.system_entry, self.facts)
+        enter = _entering(self)
+        self.stops = Stops(sql, enter, cipher, self.facts)
+        self.pools = Pools(sql, enter, self.facts)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -459,6 +461,19 @@ class Batch(ABC):
         if run is None:
             raise UnknownRun(run_id)
         return cast("int", run)
+
+
+def _entering(batch: Batch) -> Callable[[bytes, int], None]:
+    """Return a batch's `system_entry`, without holding the batch.
+
+    In a cycle all rows of a batch would outlive it, and the collector of cycles would look for them every few batches.
+    """
+    itself = ref(batch)
+
+    def enter(body: bytes, at: int) -> None:
+        cast("Batch", itself()).system_entry(body, at)
+
+    return enter
 
 
 def _claim_of(append: Append, once: Once) -> tuple[Any, ...]:
