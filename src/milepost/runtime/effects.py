@@ -68,7 +68,7 @@ async def perform(branch: Branch, step: ToolStep) -> Any:
                 return await reads.read(branch, step, record)
         except reads.PersonAsked:  # by a rule of the policy: the question needs an effect to be about
             pass
-    return await act(branch, step)
+    return await _effect(branch, step, transactional=tool.effect == "transactional")
 
 
 async def act(branch: Branch, step: ToolStep) -> Any:
@@ -120,7 +120,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     undo = gates.before_start(session, step.id)
     entry = _started(session, step, effect, number)
     once = _identity(session, step, entry)
-    lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
+    lease, lapses = session.engine.lease_for(entry.at, tool.timeout_ms), session.engine.lapses
     closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
     started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
     approvals.note_use(session, step, started)
@@ -229,7 +229,7 @@ def _held_back(session: Session, tool: Tool[..., Any], effect: Effect, number: i
         return "the lease had lapsed before it was sent"
     if engine.halted:
         return "everything was stopped before it was sent"
-    again = any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
+    again = number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
     return "its key may have expired by now" if again and not may_resend(tool.facts, effect.doubt.attempts, now) else ""
 
 

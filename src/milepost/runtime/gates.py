@@ -116,7 +116,7 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
     held = session.about.authority
     if session.state.scopes or session.state.revoked:
         held = session.state.held(held)
-    missing = missing_scopes(held, tool.scopes, now)
+    missing = missing_scopes(held, tool.scopes, now) if tool.scopes else ()
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
     if expired(held, now):

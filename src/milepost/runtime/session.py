@@ -30,7 +30,7 @@ from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
 from milepost.runtime import approvals, pools, ruling
 from milepost.runtime.alarm import Alarm
-from milepost.runtime.projections import LEAVING, ROWS, Approvals, left, merge
+from milepost.runtime.projections import LEAVING, ROWS, left, merge, seeing
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
 
@@ -180,32 +180,33 @@ class Session:
         if self.dropped is not None:
             raise self.dropped
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
-        state, rows, settled, seen = self.state, [], [], Approvals(self.state, entries, beside)
+        state, rows, settled, seen = self.state, [], [], seeing(self.state, entries, beside)
         self._fresh = True
-        spent, reserve = beside.pop("spent", []), None
+        spent, reserve, over = beside.pop("spent", []), None, False
         for entry in entries:
+            kind = type(entry)
             reserve = pools.charge(self, entry, spent) or reserve
-            if type(entry) in LEAVING:
+            if kind in LEAVING:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
             state.apply(entry)
             seen.after(entry)
-            row = ROWS.get(type(entry))
+            over = over or kind is Overspent
+            row = ROWS.get(kind)
             if row is not None:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
                 if type(effect) is Effect:
                     rows.append(row(effect))
-                    if effect.final:
+                    if effect.final and effect.once is not None:
                         settled.extend(self._settle_once(effect))
-                    if effect.outcome == "confirmed":
+                    if effect.outcome == "confirmed" and state.rewind is not None:
                         settled.extend(self.undone(effect.step))
         at = entries[0].at if entries else self.engine.clock.now()
         if beside.get("work") is not None:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
         elif settled:
             beside.setdefault("once_settled", settled)
-        overspent = dict(state.overspent) if any(type(entry) is Overspent for entry in entries) else {}
-        beside |= {"reserve": reserve, "spent": spent, "overspent": overspent}
+        beside |= {"reserve": reserve, "spent": spent, "overspent": dict(state.overspent) if over else {}}
         return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from milepost.stores.encryption import Cipher
     from milepost.stores.statements import Statements
 
+BESIDE = attrgetter("approvals", "answers", "taken", "posts", "lease", "release")
 SYSTEM_RUN = 0
 SYSTEM_ID = "system"
 
@@ -113,7 +115,8 @@ class Batch(ABC):
             self._claim_identities(appends)
             self._settle_identities(appends)
             for append in appends:
-                self._beside(append)
+                if any(BESIDE(append)):
+                    self._beside(append)
             self.sql.add_up()
         except (PoolShort, UnknownRun) as error:  # a message for a run that is not there refuses its own append alone
             raise Recount from error

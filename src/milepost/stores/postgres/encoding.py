@@ -6,8 +6,9 @@ sent; here the server has said once, for each statement, what its parameters are
 
 from __future__ import annotations
 
+from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ _eight = Struct(">q").pack
 _four = Struct(">i").pack
 _two = Struct(">h").pack
 _number = Struct(">iq").pack  # an element of an array: its length and itself
+_LENGTH_OF_8 = _four(8)
 _header = Struct(">iiIii").pack  # dimensions, whether there are nulls, type of the elements, how many, the first index
 
 
@@ -35,8 +37,13 @@ def _boolean(value: Any) -> bytes:
 
 
 def _numbers(values: Sequence[int | None]) -> bytes:
-    body = b"".join([NULL if value is None else _number(8, value) for value in values])
-    return _header(1, 1, INT8, len(values), 1) + body
+    header = _header(1, 1, INT8, len(values), 1)
+    nulls = values.count(None)
+    if not nulls:
+        return _LENGTH_OF_8.join((header, *map(_eight, values)))
+    if nulls == len(values):
+        return header + NULL * nulls
+    return header + b"".join([NULL if value is None else _number(8, value) for value in values])
 
 
 def _texts(values: Sequence[str | None]) -> bytes:
@@ -48,7 +55,14 @@ def _blobs(values: Sequence[bytes | None]) -> bytes:
 
 
 def _pieces(kind: int, values: Sequence[bytes | None]) -> bytes:
-    parts: list[bytes] = [_header(1, 1, kind, len(values), 1)]
+    header = _header(1, 1, kind, len(values), 1)
+    nulls = values.count(None)
+    if nulls == len(values):
+        return header + NULL * nulls
+    if not nulls:
+        lengths = map(_four, map(len, cast("Sequence[bytes]", values)))
+        return b"".join((header, *chain.from_iterable(zip(lengths, cast("Sequence[bytes]", values), strict=True))))
+    parts: list[bytes] = [header]
     for value in values:
         if value is None:
             parts.append(NULL)
