@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     Tried = tuple[Event, ...]
 
+NOBODY: frozenset[str] = frozenset()
+
 
 async def perform(branch: Branch, step: ToolStep) -> Any:
     """Await a call: from the record, or for real. Raises StepFailed, Denied or Diverged."""
@@ -124,7 +126,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
     started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
     approvals.note_use(session, step, started)
-    beside = pools.held_beside(session, step)
+    beside = pools.held_beside(session, step) if session.state.ledger.reserved else NOBODY
     try:
         await started
     except asyncio.CancelledError:

@@ -106,9 +106,8 @@ class Session:
         self._open: Append | None = None
         self._turn = 0
         self._stowed: dict[str, bytes] = {}
-        self._fresh = False
+        self._fresh = self.released = False
         self._saw: list[tuple[int, int, Saw]] = []
-        self.released = False
         self._checking = self._changes = self._rested_at = self.barriered = 0
         self._timer: asyncio.TimerHandle | None = None
         self._alarm = Alarm(self)
@@ -116,6 +115,7 @@ class Session:
         self.taken: set[int] = set()
         self.starting: dict[str, asyncio.Future[Any]] = {}
         self.resting = Waiting("time")
+        self._refused = self.drop  # once: to bind it for each append costs more than to call it
 
     # ------------------------------------------------------------ writing
 
@@ -182,17 +182,15 @@ class Session:
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
         state, rows, settled, seen = self.state, [], [], seeing(self.state, entries, beside)
         self._fresh = True
-        spent, reserve, over = beside.pop("spent", []), None, False
+        spent, reserve = beside.pop("spent", []), None
         for entry in entries:
-            kind = type(entry)
             reserve = pools.charge(self, entry, spent) or reserve
-            if kind in LEAVING:
+            if type(entry) in LEAVING:
                 settled.extend(self._let_go(entry))
                 rows.extend(left(state, entry))
             state.apply(entry)
             seen.after(entry)
-            over = over or kind is Overspent
-            row = ROWS.get(kind)
+            row = ROWS.get(type(entry))
             if row is not None:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
                 if type(effect) is Effect:
@@ -204,10 +202,14 @@ class Session:
         at = entries[0].at if entries else self.engine.clock.now()
         if beside.get("work") is not None:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
-        elif settled:
-            beside.setdefault("once_settled", settled)
-        beside |= {"reserve": reserve, "spent": spent, "overspent": dict(state.overspent) if over else {}}
-        return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
+        else:
+            spent = spent or ()
+            if settled:
+                beside.setdefault("once_settled", settled)
+        if Overspent in map(type, entries):
+            beside["overspent"] = dict(state.overspent)
+        beside |= {"reserve": reserve, "spent": spent, "approvals": seen.rows, "answers": seen.answers}
+        return Append(self.head, bodies, at, effects=rows or (), **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         if effect.once is None:
@@ -235,9 +237,6 @@ class Session:
         effects = self.state.effects()
         failed = [one for one in effects if one.outcome == "failed" and not one.final and one.attempt]
         return [released for effect in failed if not effect.contradicted for released in self._settle_once(effect)]
-
-    def _refused(self, error: Exception) -> None:
-        self.drop(error)
 
     def drop(self, error: Exception) -> None:
         """Let go of the run at once, loudly: it is held elsewhere, or the store failed."""

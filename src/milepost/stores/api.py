@@ -181,7 +181,7 @@ class Post:
     patient: bool = False
 
 
-class Append(msgspec.Struct):
+class Append(msgspec.Struct, gc=False):
     """Entries of one run with all that is written beside them.
 
     Refused with EpochLost, SwitchedOff, PoolShort or OnceTaken.
