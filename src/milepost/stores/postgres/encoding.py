@@ -6,9 +6,8 @@ sent; here the server has said once, for each statement, what its parameters are
 
 from __future__ import annotations
 
-from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,32 +36,38 @@ def _boolean(value: Any) -> bytes:
 
 
 def _numbers(values: Sequence[int | None]) -> bytes:
-    header = _header(1, 1, INT8, len(values), 1)
-    nulls = values.count(None)
-    if not nulls:
+    count = len(values)
+    header = _header(1, 1, INT8, count, 1)
+    if _are_one(values):
+        return header + _numbers_in((values[0],)) * count
+    if None not in values:
         return _LENGTH_OF_8.join((header, *map(_eight, values)))
-    if nulls == len(values):
-        return header + NULL * nulls
-    return header + b"".join([NULL if value is None else _number(8, value) for value in values])
+    return header + _numbers_in(values)
+
+
+def _are_one(values: Sequence[Any]) -> bool:
+    """Say whether all values are the same: so it is with many columns of a batch, and then one of them is encoded."""
+    return bool(values) and values.count(values[0]) == len(values)
+
+
+def _numbers_in(values: Sequence[int | None]) -> bytes:
+    return b"".join([NULL if value is None else _number(8, value) for value in values])
 
 
 def _texts(values: Sequence[str | None]) -> bytes:
-    return _pieces(TEXT, [None if value is None else text(value) for value in values])
+    count = len(values)
+    header = _header(1, 1, TEXT, count, 1)
+    if _are_one(values):
+        return header + _pieces([None if values[0] is None else text(values[0])]) * count
+    return header + _pieces([None if value is None else text(value) for value in values])
 
 
 def _blobs(values: Sequence[bytes | None]) -> bytes:
-    return _pieces(BYTEA, values)
+    return _header(1, 1, BYTEA, len(values), 1) + _pieces(values)
 
 
-def _pieces(kind: int, values: Sequence[bytes | None]) -> bytes:
-    header = _header(1, 1, kind, len(values), 1)
-    nulls = values.count(None)
-    if nulls == len(values):
-        return header + NULL * nulls
-    if not nulls:
-        lengths = map(_four, map(len, cast("Sequence[bytes]", values)))
-        return b"".join((header, *chain.from_iterable(zip(lengths, cast("Sequence[bytes]", values), strict=True))))
-    parts: list[bytes] = [header]
+def _pieces(values: Sequence[bytes | None]) -> bytes:
+    parts: list[bytes] = []
     for value in values:
         if value is None:
             parts.append(NULL)
