@@ -48,6 +48,7 @@ class Questions:
         self._waiting: deque[tuple[str, asyncio.Future[Rows]]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsent = False
+        self._ends = 0  # of what was sent together, as far as they have not come back
         self.broken = False
 
     def may_ask(self) -> bool:
@@ -78,6 +79,7 @@ class Questions:
         if self.broken:
             return
         try:
+            self._ends += 1
             if not self._wire.end():
                 loop.add_writer(self._socket, self._write, loop)
         except psycopg.Error:
@@ -96,11 +98,13 @@ class Questions:
     def _read(self) -> None:
         try:
             for result in self._wire.come():
-                if result.status != ExecStatus.PIPELINE_SYNC:
+                if result.status == ExecStatus.PIPELINE_SYNC:
+                    self._ends -= 1
+                else:
                     self._tell(result)
         except psycopg.Error:
             self._break()
-        if not self._waiting:
+        if not self._waiting and not self._ends:  # a connection that broke answers everything, and does not end it
             self._rest()
 
     def _tell(self, result: PGresult) -> None:
