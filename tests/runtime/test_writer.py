@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milepost.errors import StoreBusy, StoreError, StoreFailed
-from milepost.runtime.writer import BUSY_TRIES, IN_A_ROW, QUEUE_MAX, SLOW_COMMIT_S, STUCK_S, Writer
+from milepost.runtime.writer import BUSY_TRIES, HALF_LEAST, IN_A_ROW, QUEUE_MAX, SLOW_COMMIT_S, STUCK_S, Writer
 from milepost.stores.api import Append, Create, Created, Emit, Head, NewRun, Operation
 from tests.runtime.stage import until
 
@@ -53,6 +53,10 @@ class Far(Disk):
     def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:
         self.under_way.append((list(operations), landed))
         return True
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(operations) for operations, _ in self.under_way]
 
     def land(self, error: Exception | None = None) -> None:
         operations, landed = self.under_way.pop()
@@ -173,9 +177,13 @@ async def test_what_is_asked_for_while_a_batch_is_under_way_waits_until_it_has_l
     behind = [writer.durable(append(b"2"), alone=True), writer.durable(append(b"3"))]
     await asyncio.sleep(0.01)
 
-    assert (len(disk.under_way), disk.batches, [one.done() for one in behind]) == (1, [], [False, False])
+    assert (disk.sizes, disk.batches, [one.done() for one in behind]) == ([1], [], [False, False])
     disk.land()
-    assert (await first, [await one for one in behind]) == (0, [0, 1])
+    assert await first == 0
+    await asyncio.sleep(0.01)
+    assert disk.sizes == [2]
+    disk.land()
+    assert [await one for one in behind] == [0, 1]
     assert [len(batch) for batch in disk.batches] == [1, 2]
     await writer.close()
 
@@ -192,7 +200,10 @@ async def test_a_batch_that_was_not_written_on_its_way_is_tried_again_before_all
 
     assert (writer.turn, disk.under_way, disk.batches) == (turn, [], [])
     disk.writes.set()
-    assert (await first, await behind) == (0, 0)
+    assert await first == 0
+    await asyncio.sleep(0.01)
+    disk.land()
+    assert await behind == 0
     assert [batch[0].entries for batch in disk.batches if isinstance(batch[0], Append)] == [[b"1"], [b"2"]]
     await writer.close()
 
@@ -223,6 +234,85 @@ async def test_a_writer_is_closed_when_what_is_under_way_has_landed() -> None:
 
     await asyncio.wait_for(closing, 1)
     assert await future == 0
+
+
+async def test_of_many_who_wait_half_are_sent_and_the_others_have_their_turns_meanwhile() -> None:
+    writer = writing(disk := Far())
+    many = 2 * HALF_LEAST
+    first = [writer.durable(append(b"1")) for _ in range(many)]
+    await asyncio.sleep(0.01)
+    assert disk.sizes == [many]
+
+    disk.land()
+    sizes, again = [], []
+    for _ in range(many):
+        again.append(writer.durable(append(b"2")))
+        sizes.append(disk.sizes)
+
+    assert sizes == [*[[]] * (HALF_LEAST - 1), *[[HALF_LEAST]] * (HALF_LEAST + 1)]
+    disk.land()
+    assert disk.sizes == [HALF_LEAST]
+    assert [one.done() for one in again] == [*[True] * HALF_LEAST, *[False] * HALF_LEAST]
+    disk.land()
+    assert await asyncio.gather(*first) == [*range(many)]
+    assert await asyncio.gather(*again) == [*range(HALF_LEAST)] * 2
+    await writer.close()
+
+
+async def test_of_few_who_wait_all_are_sent_together_when_all_had_their_turns() -> None:
+    writer = writing(disk := Far())
+    few = 2 * HALF_LEAST - 1
+    for _ in range(2):
+        futures = [writer.durable(append(b"1")) for _ in range(few)]
+        assert disk.sizes == []
+        await asyncio.sleep(0.01)
+        assert disk.sizes == [few]
+        disk.land()
+        assert await asyncio.gather(*futures) == [*range(few)]
+    await writer.close()
+
+
+async def test_where_less_come_than_were_expected_nobody_waits_for_the_others() -> None:
+    writer = writing(disk := Far())
+    many = 2 * HALF_LEAST
+    first = [writer.durable(append(b"1")) for _ in range(many)]
+    await asyncio.sleep(0.01)
+    disk.land()
+    assert all(one.done() for one in first)
+
+    few = [writer.durable(append(b"2")) for _ in range(HALF_LEAST - 1)]
+    await asyncio.sleep(0.01)
+
+    assert disk.sizes == [HALF_LEAST - 1]
+    disk.land()
+    assert all(one.done() for one in few)
+    await writer.close()
+
+
+class NearAtTimes(Far):
+    """A store that sends nothing off any more."""
+
+    near = False
+
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:
+        return not self.near and super().depart(operations, landed)
+
+
+async def test_half_of_many_that_cannot_be_sent_is_written_with_the_others() -> None:
+    writer = writing(disk := NearAtTimes())
+    many = 2 * HALF_LEAST
+    first = [writer.durable(append(b"1")) for _ in range(many)]
+    await asyncio.sleep(0.01)
+    disk.land()
+    assert all(one.done() for one in first)
+    disk.near = True
+
+    futures = [writer.durable(append(b"2")) for _ in range(many)]
+    assert writer.turn == 1
+
+    assert await asyncio.gather(*futures) == [*range(many)]
+    assert [len(batch) for batch in disk.batches] == [many, many]
+    await writer.close()
 
 
 async def test_what_must_be_written_now_is_written_now_however_slow_the_disk_is() -> None:
