@@ -78,6 +78,21 @@ class Flight:
             landed()
 
 
+async def answered(depart: Callable[[Landed], bool], hand_over: Callable[[], None]) -> list[Any] | None:
+    """Let a batch depart, and return its answers; None where it cannot. Cancelled, it is handed over to the thread."""
+    waiting: asyncio.Future[list[Any] | Exception] = asyncio.get_running_loop().create_future()
+    if not depart(lambda found: None if waiting.done() else waiting.set_result(found)):
+        return None
+    try:
+        found = await waiting
+    except asyncio.CancelledError:
+        hand_over()
+        raise
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
 def _outcome(ask: Callable[[], list[Any]]) -> list[Any] | Exception:
     try:
         return ask()

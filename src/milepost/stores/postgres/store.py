@@ -47,7 +47,7 @@ from milepost.stores.places import local_of
 from milepost.stores.postgres import health
 from milepost.stores.postgres.connection import BY_INDEX, address, connect, named_errors, settle
 from milepost.stores.postgres.crowd import Crowd
-from milepost.stores.postgres.flight import Flight
+from milepost.stores.postgres.flight import Flight, answered
 from milepost.stores.postgres.hints import Held, Listening
 from milepost.stores.postgres.outcome import Line
 from milepost.stores.postgres.questions import NotAnswered, Questions
@@ -135,17 +135,8 @@ class PostgresStore:
 
         Raises StoreBusy when nothing was written, StoreFailed when it is not known.
         """
-        waiting: asyncio.Future[list[Any] | Exception] = asyncio.get_running_loop().create_future()
-        if not self.depart(operations, lambda found: None if waiting.done() else waiting.set_result(found)):
-            return await asyncio.wrap_future(self._submit(self._commit, operations))
-        try:
-            found = await waiting
-        except asyncio.CancelledError:
-            self._hand_over()
-            raise
-        if isinstance(found, Exception):
-            raise found
-        return found
+        answers = await answered(partial(self.depart, operations), self._hand_over)
+        return await asyncio.wrap_future(self._submit(self._commit, operations)) if answers is None else answers
 
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:
         """Write a batch before this returns, where it `must` be; else None, since the loop is not to wait."""
