@@ -1,5 +1,6 @@
 """Timed work. Without SQLite, because the programs that drive other engines use it too, with a SQLite of their own."""
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,9 +23,10 @@ class Slice:
 
 
 class Stopwatch:
-    """Wall and processor time since it was made."""
+    """Wall and processor time since it was made. Of every engine, what its start left behind is collected before."""
 
     def __init__(self) -> None:
+        gc.collect()
         self._wall = time.perf_counter()
         self._cpu = time.process_time()
 

@@ -7,7 +7,7 @@ acknowledgement is noted beside the store, by a plain write, before anybody hear
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,6 +57,16 @@ class NotedStore:
         if answers is not None:
             self._note(operations, answers)
         return answers
+
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:
+        """Send a batch off, if the store does, and note what was acknowledged."""
+
+        def noted(found: list[Any] | Exception) -> None:
+            if isinstance(found, list):
+                self._note(operations, found)
+            landed(found)
+
+        return self._store.depart(operations, noted)
 
     def _note(self, operations: Sequence[Operation], answers: Sequence[Any]) -> None:
         for operation, answer in zip(operations, answers, strict=True):

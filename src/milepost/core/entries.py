@@ -21,8 +21,8 @@ Amounts = dict[str, Decimal]
 NOTHING = msgspec.Raw()
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="entry"):
-    """What every entry has: when it was written."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="entry", gc=False):
+    """What every entry has: when it was written. Data is in no cycle, so the collector of cycles need not follow it."""
 
     at: int
 

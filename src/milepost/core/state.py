@@ -247,8 +247,10 @@ def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
     s.ledger.settle(entry.step, entry.spent)
     if _by_person(entry.by):
         effect.contradicted = False
-    elif any(attempt.settled == "absent" for attempt in effect.doubt.attempts):
-        effect.verify_from = entry.at  # asked once more before the boundary: the absent one may have landed after all
+    else:
+        for attempt in effect.doubt.attempts:
+            if attempt.settled == "absent":
+                effect.verify_from = entry.at  # asked once more before the boundary: it may have landed after all
     if 0 < entry.attempt <= effect.attempt:
         attempt = _attempt(s, effect, entry.attempt)
         attempt.settled = "returned"

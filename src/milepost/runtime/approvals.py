@@ -13,7 +13,7 @@ therefore permits nothing, neither does what another one wrote, nor a key that w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from milepost.core import answers
@@ -104,10 +104,10 @@ def _question(session: Session, step: ToolStep, now: int) -> e.ApprovalAsked:
     )
 
 
-def stale(session: Session, step: ToolStep, keep: str | None) -> list[e.Entry]:
+def stale(session: Session, step: ToolStep, keep: str | None) -> Sequence[e.Entry]:
     """Return the entries that close what was asked or given for a step, all but the one to `keep`."""
     if not session.state.approvals:
-        return []
+        return ()
     now = session.engine.clock.now()
     return [
         ApprovalClosed(at=now, id=approval.id, standing=standing, why=why)
@@ -140,7 +140,7 @@ def _why_closed(session: Session, step: ToolStep, approval: Approval, now: int) 
 def before_use(state: RunState, step: str) -> Callable[[], None]:
     """Return what gives the approvals of a step back what they were, for when a `started` is refused."""
     if not state.approvals:
-        return lambda: None
+        return _nothing
     were = [(approval, approval.verdict) for approval in state.approvals.values() if approval.step == step]
 
     def give_back() -> None:
@@ -148,6 +148,10 @@ def before_use(state: RunState, step: str) -> Callable[[], None]:
             approval.verdict = verdict
 
     return give_back
+
+
+def _nothing() -> None:
+    """Give nothing back."""
 
 
 def lapses(waits: Mapping[str, Waiting]) -> Iterator[tuple[str, int]]:

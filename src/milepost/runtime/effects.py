@@ -17,7 +17,7 @@ was killed) writes nothing: it leaves what it saw in the inbox.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,7 +27,7 @@ from milepost.core.codec import encode
 from milepost.core.lease import may_send
 from milepost.core.outcome import may_resend
 from milepost.core.policy import Verdict
-from milepost.core.steps import Effect
+from milepost.core.steps import Effect, Read
 from milepost.definitions.call import Call
 from milepost.definitions.http import classify
 from milepost.errors import Denied, EpochLost, InvalidValue, NotSent, Rejected, StepFailed, Waiting
@@ -47,36 +47,46 @@ if TYPE_CHECKING:
     Tried = tuple[Event, ...]
 
 
-async def perform(branch: Branch, step: ToolStep) -> Any:
-    """Await a call: from the record, or for real. Raises StepFailed, Denied or Diverged."""
-    session = branch.session
+def perform(branch: Branch, step: ToolStep) -> Coroutine[Any, Any, Any]:
+    """Return what awaits a call: from the record, or for real. Raises Unloading, StepFailed, Denied or Diverged."""
+    session, tool = branch.session, step.tool
     if session.unloading:
         raise Unloading
-    tool = step.tool
     if session.listed.get(tool.name) is not tool:
         raise StepFailed(step.path, f"tool {tool.name} is not listed by this workflow: add it to tools=[…]")
+    if session.engine.writer.crowded or session.closing or branch.closed_by is not None:
+        return _perform_later(branch, step)
+    return _perform(branch, step)
+
+
+async def _perform_later(branch: Branch, step: ToolStep) -> Any:
+    session = branch.session
     if session.engine.writer.crowded:
         await session.engine.writer.room()
     while session.closing and not branch.answered(step.id):
         await session.parked(step.id, Waiting("switch"), branch.idle)
     while branch.closed_by is not None and gates.still_open(session, branch.closed_by):
         await session.parked(step.id, Waiting("unknown"), branch.idle)
-    record = branch.claim(step)
-    if tool.effect == "read" and not tool.costed and tool.approval is False:
-        try:
-            if not isinstance(record, Effect):
-                return await reads.read(branch, step, record)
-        except reads.PersonAsked:  # by a rule of the policy: the question needs an effect to be about
-            pass
-    return await act(branch, step)
+    return await _perform(branch, step)
+
+
+def _perform(branch: Branch, step: ToolStep) -> Coroutine[Any, Any, Any]:
+    # No coroutine of its own: each level is gone through whenever the call is woken.
+    record, tool = branch.claim(step), step.tool
+    if tool.effect == "read" and not tool.costed and tool.approval is False and not isinstance(record, Effect):
+        return _read(branch, step, record)
+    return act(branch, step)
+
+
+async def _read(branch: Branch, step: ToolStep, record: Read | None) -> Any:
+    try:
+        return await reads.read(branch, step, record)
+    except reads.PersonAsked:  # by a rule of the policy: the question needs an effect to be about
+        return await act(branch, step)
 
 
 async def act(branch: Branch, step: ToolStep) -> Any:
     """Await an effect that took its place: from the record, or for real. Raises StepFailed, Denied."""
-    return await _effect(branch, step, transactional=step.tool.effect == "transactional")
-
-
-async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any:
     session, tool = branch.session, step.tool
     while True:
         record = session.state.steps.get(step.id)
@@ -110,7 +120,7 @@ async def _effect(branch: Branch, step: ToolStep, *, transactional: bool) -> Any
             await session.parked(step.id, waiting, branch.idle)
             continue
         branch.begin()
-        await (transact(branch, step, effect) if transactional else attempt_effect(branch, step, effect))
+        await (transact if tool.effect == "transactional" else attempt_effect)(branch, step, effect)
 
 
 async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) -> None:
@@ -120,7 +130,7 @@ async def attempt_effect(branch: Branch, step: ToolStep, effect: Effect | None) 
     undo = gates.before_start(session, step.id)
     entry = _started(session, step, effect, number)
     once = _identity(session, step, entry)
-    lease, lapses = session.engine.lease_for(tool.timeout_ms), session.engine.lapses
+    lease, lapses = session.engine.lease_for(entry.at, tool.timeout_ms), session.engine.lapses
     closed, probe = approvals.stale(session, step, step.approval), waits.probe(session, tool, step.id, number)
     started = session.queue(*closed, entry, once=once, scopes=gates.scopes(session, tool), probe=probe, lease=lease)
     approvals.note_use(session, step, started)
@@ -229,7 +239,7 @@ def _held_back(session: Session, tool: Tool[..., Any], effect: Effect, number: i
         return "the lease had lapsed before it was sent"
     if engine.halted:
         return "everything was stopped before it was sent"
-    again = any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
+    again = number > 1 and any(not attempt.settled for attempt in effect.doubt.attempts[: number - 1])
     return "its key may have expired by now" if again and not may_resend(tool.facts, effect.doubt.attempts, now) else ""
 
 

@@ -186,9 +186,9 @@ class Engine:
             self._halted, self._look_at = marks.stopped(self.store.local), now + marks.SEEN_WITHIN_S
         return self._halted
 
-    def lease_for(self, timeout_ms: int) -> tuple[str, int] | None:
-        """Return the longer lease that an attempt of this timeout needs, None when the present one is enough."""
-        until = needed_until(self.clock.now(), timeout_ms)
+    def lease_for(self, now: int, timeout_ms: int) -> tuple[str, int] | None:
+        """Return the longer lease that an attempt needs which starts now, None when the present one is enough."""
+        until = needed_until(now, timeout_ms)
         if until <= self.lease_until:
             return None
         return (self.worker, until + self.lease_ms // 6)  # in strides: else every attempt would write a new lease

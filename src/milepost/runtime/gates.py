@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from milepost.stores.pools import PoolShort
 from milepost.stores.waits import once_scope
 
 if TYPE_CHECKING:
+    from milepost.core.state import RunState
     from milepost.definitions.tools import Tool
     from milepost.runtime.branch import Branch, ToolStep
     from milepost.runtime.session import Session
@@ -110,18 +112,12 @@ def scopes(session: Session, tool: Tool[..., Any]) -> tuple[str, ...]:
 
 def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | Verdict | None:
     """Return what an attempt of this step must wait for, the verdict that denies it, or None when it may start."""
-    tool, now = step.tool, session.engine.clock.now()
+    tool = step.tool
     if session.closing:
         return Waiting("switch")
-    held = session.about.authority
-    if session.state.scopes or session.state.revoked:
-        held = session.state.held(held)
-    missing = missing_scopes(held, tool.scopes, now)
-    if missing:
-        return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
-    if expired(held, now):
-        ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
-        return Waiting("authority", None, ask)
+    waiting = _without_authority(session, tool)
+    if waiting is not None:
+        return waiting
     worst = ruling.WorstCase(tool, step.bound)
     step.verdict = verdict = ruling.verdict_on(session, step, worst)
     if verdict.answer == "deny":
@@ -135,6 +131,22 @@ def gate(session: Session, step: ToolStep, effect: Effect | None) -> Waiting | V
         if short:
             needs = " ".join(f"--budget {unit}={gap.normalize():f}" for unit, gap in short.items())
             return Waiting("budget", None, f"milepost grant {session.run_id} {needs}")
+    return None
+
+
+def _without_authority(session: Session, tool: Tool[..., Any]) -> Waiting | None:
+    held = session.about.authority
+    if session.state.scopes or session.state.revoked:
+        held = session.state.held(held)
+    if not tool.scopes and held.expires_at is None:
+        return None  # as most are: nothing depends on the time
+    now = session.engine.clock.now()
+    missing = missing_scopes(held, tool.scopes, now)
+    if missing:
+        return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")
+    if expired(held, now):
+        ask = f"the authority of {held.principal!r} expired: start a new run, or milepost cancel {session.run_id}"
+        return Waiting("authority", None, ask)
     return None
 
 
@@ -169,17 +181,22 @@ def _as_effect(planned_: e.Entry) -> Effect:
 
 def before_start(session: Session, step: str) -> Callable[[], None]:
     """Return what takes an optimistic `started` back out of the state, for when its append is refused."""
-    state, ledger = session.state, session.state.ledger
+    state = session.state
     effect = state.steps.get(step)
     unuse = approvals.before_use(state, step)
     if type(effect) is not Effect:
+        return partial(_forget, state, step, unuse)
+    return _restoring(state, effect, unuse)
 
-        def forget() -> None:
-            del state.steps[step]
-            unuse()
-            ledger.release(step)
 
-        return forget
+def _forget(state: RunState, step: str, unuse: Callable[[], None]) -> None:
+    del state.steps[step]
+    unuse()
+    state.ledger.release(step)
+
+
+def _restoring(state: RunState, effect: Effect, unuse: Callable[[], None]) -> Callable[[], None]:
+    step, ledger = effect.step, state.ledger
     outcome, retry_at, approval = effect.outcome, effect.retry_at, effect.approval
     doubt = effect.doubt
     known = (doubt.absences, doubt.asks, doubt.person, doubt.ask_at)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("milepost")
 SOON_MS = 5_000
 LATER_MS = 60_000
+NOBODY = frozenset[str]()
 
 
 def charge(session: Session, entry: e.Entry, spent: list[PoolSpent]) -> Reserve | None:
@@ -49,7 +50,8 @@ def settled_at_once(session: Session, step: ToolStep) -> list[PoolSpent]:
 
 def held_beside(session: Session, step: ToolStep) -> frozenset[str]:
     """Return the other steps of the run that hold reservations now."""
-    return frozenset(session.state.ledger.reserved.keys() - {step.id})
+    reserved = session.state.ledger.reserved
+    return frozenset(reserved.keys() - {step.id}) if reserved else NOBODY
 
 
 async def wait(branch: Branch, step: ToolStep, short: Short, beside: frozenset[str]) -> None:

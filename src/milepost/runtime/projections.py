@@ -50,9 +50,9 @@ class Approvals:
 
     __slots__ = ("_about", "_became", "_last", "_open", "_state", "rows")
 
-    def __init__(self, state: RunState, entries: Sequence[e.Entry], beside: dict[str, Any]) -> None:
+    def __init__(self, state: RunState, about: list[str], beside: dict[str, Any]) -> None:
         self._state = state
-        self._about = _named(state, entries)
+        self._about = about
         self._open = self._open_now()
         self.rows: list[ApprovalRow] = []
         self._became: list[tuple[str, str, str]] = []
@@ -86,6 +86,24 @@ class Approvals:
             elif not approval.open:
                 self._became.append((id_, approval.verdict, approval.by))
         self._open = self._open_now()
+
+
+class Unasked:
+    """What people see of approvals where entries say nothing of any, as most do."""
+
+    rows = answers = ()
+
+    def after(self, entry: e.Entry) -> None:
+        """Look at nothing."""
+
+
+UNASKED = Unasked()
+
+
+def seeing(state: RunState, entries: Sequence[e.Entry], beside: dict[str, Any]) -> Approvals | Unasked:
+    """Return what gathers what people see of approvals."""
+    about = _named(state, entries)
+    return Approvals(state, about, beside) if about or "answers" in beside else UNASKED
 
 
 # What says nothing of any approval, and what speaks of those that it names. Everything else may end them all.

@@ -165,7 +165,7 @@ async def _resend(session: Session, effect: Effect) -> bool:
         policy=asking.verdict.policy,
     )
     undo = gates.before_start(session, effect.step)
-    lease, lapses = engine.lease_for(asking.tool.timeout_ms), engine.lapses
+    lease, lapses = engine.lease_for(engine.clock.now(), asking.tool.timeout_ms), engine.lapses
     try:
         await session.durable(
             entry,

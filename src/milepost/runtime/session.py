@@ -30,7 +30,7 @@ from milepost.definitions.tools import with_compensations
 from milepost.errors import Damaged, EpochLost, Waiting
 from milepost.runtime import approvals, pools, ruling
 from milepost.runtime.alarm import Alarm
-from milepost.runtime.projections import LEAVING, ROWS, Approvals, left, merge
+from milepost.runtime.projections import LEAVING, ROWS, left, merge, seeing
 from milepost.stores.api import Append, EffectRow, Once, OnceSettled, Post
 from milepost.stores.waits import Awaited
 
@@ -106,9 +106,8 @@ class Session:
         self._open: Append | None = None
         self._turn = 0
         self._stowed: dict[str, bytes] = {}
-        self._fresh = False
+        self._fresh = self.released = False
         self._saw: list[tuple[int, int, Saw]] = []
-        self.released = False
         self._checking = self._changes = self._rested_at = self.barriered = 0
         self._timer: asyncio.TimerHandle | None = None
         self._alarm = Alarm(self)
@@ -116,6 +115,7 @@ class Session:
         self.taken: set[int] = set()
         self.starting: dict[str, asyncio.Future[Any]] = {}
         self.resting = Waiting("time")
+        self._refused = self.drop  # once: to bind it for each append costs more than to call it
 
     # ------------------------------------------------------------ writing
 
@@ -180,7 +180,7 @@ class Session:
         if self.dropped is not None:
             raise self.dropped
         bodies = [codec.encode(entry) for entry in entries]  # first: what cannot be stored must not be taken for true
-        state, rows, settled, seen = self.state, [], [], Approvals(self.state, entries, beside)
+        state, rows, settled, seen = self.state, [], [], seeing(self.state, entries, beside)
         self._fresh = True
         spent, reserve = beside.pop("spent", []), None
         for entry in entries:
@@ -195,18 +195,21 @@ class Session:
                 effect = state.steps.get(entry.step)  # type: ignore[attr-defined]
                 if type(effect) is Effect:
                     rows.append(row(effect))
-                    if effect.final:
+                    if effect.final and effect.once is not None:
                         settled.extend(self._settle_once(effect))
-                    if effect.outcome == "confirmed":
+                    if effect.outcome == "confirmed" and state.rewind is not None:
                         settled.extend(self.undone(effect.step))
         at = entries[0].at if entries else self.engine.clock.now()
         if beside.get("work") is not None:
             rows = [EffectRow(row.step, None) for row in rows]  # it is settled in the same transaction
-        elif settled:
-            beside.setdefault("once_settled", settled)
-        overspent = dict(state.overspent) if any(type(entry) is Overspent for entry in entries) else {}
-        beside |= {"reserve": reserve, "spent": spent, "overspent": overspent}
-        return Append(self.head, bodies, at, effects=rows, approvals=seen.rows, answers=seen.answers, **beside)
+        else:
+            spent = spent or ()
+            if settled:
+                beside.setdefault("once_settled", settled)
+        if Overspent in map(type, entries):
+            beside["overspent"] = dict(state.overspent)
+        beside |= {"reserve": reserve, "spent": spent, "approvals": seen.rows, "answers": seen.answers}
+        return Append(self.head, bodies, at, effects=rows or (), **beside)
 
     def _settle_once(self, effect: Effect) -> list[OnceSettled]:
         if effect.once is None:
@@ -234,9 +237,6 @@ class Session:
         effects = self.state.effects()
         failed = [one for one in effects if one.outcome == "failed" and not one.final and one.attempt]
         return [released for effect in failed if not effect.contradicted for released in self._settle_once(effect)]
-
-    def _refused(self, error: Exception) -> None:
-        self.drop(error)
 
     def drop(self, error: Exception) -> None:
         """Let go of the run at once, loudly: it is held elsewhere, or the store failed."""

@@ -5,6 +5,9 @@ those (a `started`, an answer to a caller outside); `put` is for everything else
 is awaited next, or after a moment, and always in the order in which it was put: so a `started` that is durable means
 that all before it is durable too.
 
+Where the store is far away and can be sent a batch without waiting (`depart`), at most one is under way, and what comes
+meanwhile is written behind it.
+
 What may go wrong. A refusal (a lost epoch, a switch, an identity that is taken) concerns one append and goes back to
 its caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown:
 everything that waits is told so, the writer accepts nothing more, and the process has to reopen and read back.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import EpochLost, StoreBusy, StoreError, StoreFailed
@@ -29,6 +33,7 @@ SLOW_COMMIT_S = 0.002
 STUCK_S = 5.0
 
 IN_A_ROW = 16
+HALF_LEAST = 16
 
 Refused = Callable[[Exception], None]
 Queued = tuple["Operation", "asyncio.Future[Any] | None", "Refused | None"]
@@ -48,8 +53,11 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._queue: list[Queued] = []
+        self._again: list[Queued] = []  # a batch that was sent, and not written: it is tried again before all others
         self._committing = False
         self._in_a_row = 0
+        self._waiting = 0  # how many in the queue are waited for
+        self._half = 0  # of so many the first are sent, when there are as many; 0 where they are not parted
         self._wake: asyncio.Future[None] | None = None
         self._lazy: asyncio.TimerHandle | None = None
         self._urgent = False
@@ -101,8 +109,9 @@ class Writer:
     def durable(self, operation: Operation, *, alone: bool = False) -> asyncio.Future[Any]:
         """Queue an operation; the future is done when it and all before it is durable, with its answer or refusal.
 
-        `alone` says that nothing else of this process is likely to have something to write: then the commit is made at
-        once, without a turn of the loop, except now and then, so that timers and messages get their turns.
+        `alone` says that nothing else of this process is likely to have something to write: then the commit is made, or
+        sent, at once, without a turn of the loop. One that is made has taken its time: now and then the loop gets its
+        turn, for timers and messages.
         """
         if self.failed is not None:
             raise self.failed
@@ -112,12 +121,15 @@ class Writer:
             raise StoreError(why)
         future = Durable()
         self._queue.append((operation, future, None))
+        self._waiting += 1
         if alone and not self._committing and self._in_a_row < IN_A_ROW:
             self._in_a_row += 1
             self._now()
         else:
             self._in_a_row = 0
             self._hurry()
+            if self._waiting == self._half and not self._committing:
+                self._set_off()
         return future
 
     def _now(self, *, must: bool = False) -> None:
@@ -129,19 +141,56 @@ class Writer:
         except StoreError as error:
             self._fail(error, batch)
         else:
-            if answers is None:
-                self._give_back(batch)
-            else:
+            if answers is not None:
                 self._answer(batch, answers)
+            elif not self._sent(batch):
+                self._give_back(batch)
+
+    def _set_off(self) -> None:
+        if not self._sent(batch := self._take()):
+            self._half = 0
+            self._give_back(batch)
+
+    def _sent(self, batch: list[Queued]) -> bool:
+        """Send a batch without waiting, where the store does that; say whether it is under way."""
+        self._committing = self._store.depart([operation for operation, _, _ in batch], partial(self._landed, batch))
+        self._since = asyncio.get_running_loop().time()
+        return self._committing
+
+    def _landed(self, batch: list[Queued], found: list[Any] | Exception) -> None:
+        self._in_a_row = 0  # the loop had its turn
+        if isinstance(found, StoreBusy):
+            self._again = batch
+            self._hurry()
+            return  # and until it is written nothing overtakes it
+        self._committing = False
+        if isinstance(found, Exception):
+            self._fail(found, batch)
+        else:
+            self._answer(batch, found)
+            self._share(batch)
+        if self._queue or self._closed:
+            self._hurry()
+
+    def _share(self, batch: list[Queued]) -> None:
+        """Send the half of those who wait, where they are many: the others have their turns while it is under way.
+
+        Else all would wait for the store, and then the store for all. Of few the store is not done sooner than of all.
+        """
+        half = (sum(future is not None for _, future, _ in batch) + self._waiting) // 2
+        self._half = half if half >= HALF_LEAST else 0
+        if self._half and self._waiting >= self._half:
+            self._set_off()
 
     def _give_back(self, batch: list[Queued]) -> None:
         self._queue = batch
+        self._waiting = sum(future is not None for _, future, _ in batch)
         self.turn -= 1  # it was not taken after all: what a session counts by turns is still to be written
         self._hurry()
 
     def _take(self) -> list[Queued]:
         batch, self._queue = self._queue, []
-        self._entries = 0
+        self._entries = self._waiting = 0
         self.turn += 1
         return batch
 
@@ -188,15 +237,21 @@ class Writer:
                 self._wake = loop.create_future()
                 await self._wake
             self._urgent = False
-            while self._queue:
-                self._committing = True
-                self._since = loop.time()
-                await self._commit(self._take())
-                self._committing = False
-            if self._closed:
+            await self._write()
+            if self._closed and not self._committing:
                 if self._lazy is not None:
                     self._lazy.cancel()
                 return
+
+    async def _write(self) -> None:
+        """Write what is queued, batch after batch, unless one is under way: then what is behind it waits for it."""
+        while self._again or (self._queue and not self._committing):
+            batch, self._again = self._again, []
+            if not batch and self._sent(batch := self._take()):
+                return
+            self._committing, self._since = True, asyncio.get_running_loop().time()
+            await self._commit(batch)
+            self._committing = False
 
     async def _commit(self, batch: list[Queued]) -> None:
         operations = [operation for operation, _, _ in batch]
@@ -230,7 +285,7 @@ class Writer:
                     raise
         raise AssertionError
 
-    def _fail(self, error: StoreError, batch: list[Any]) -> None:
+    def _fail(self, error: Exception, batch: list[Any]) -> None:
         self.failed = error if isinstance(error, StoreFailed) else StoreFailed(str(error))
         waiting = [*batch, *self._queue]
         self._queue = []

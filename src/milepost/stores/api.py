@@ -3,7 +3,8 @@
 An *operation* is what must be written together. `commit` takes a batch of them, first in, first out, in one
 transaction: one that is refused (a lost epoch, a switch, a `once` that is taken) leaves the others as they are. An
 error of the commit itself is raised as StoreFailed, and then nothing is known: the caller stops, reopens and reads
-back.
+back. `depart` sends a batch, where that takes no waiting, and says whether it did; then `landed` is called once, later
+and on the running loop, with what `commit` would have returned or raised.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class Post:
     patient: bool = False
 
 
-class Append(msgspec.Struct):
+class Append(msgspec.Struct, gc=False):
     """Entries of one run with all that is written beside them.
 
     Refused with EpochLost, SwitchedOff, PoolShort or OnceTaken.
@@ -449,6 +450,7 @@ class Store(PoolReads, FleetReads, Protocol):
     def wall(self) -> int: ...  # the time that all its processes go by, in milliseconds since 1970
     async def commit(self, operations: Sequence[Operation], *, threaded: bool = False) -> list[Any]: ...
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None: ...
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool: ...
     async def tail(self, run_id: str) -> Tail: ...
     async def chain(self, run_id: str) -> tuple[bytes, list[Stored], Head]: ...
     async def after(self, run_id: str, seq: int) -> list[Stored]: ...

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 from msgspec.structs import astuple
 
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from milepost.stores.encryption import Cipher
     from milepost.stores.statements import Statements
 
+BESIDE = attrgetter("approvals", "answers", "taken", "posts", "lease", "release")
 SYSTEM_RUN = 0
 SYSTEM_ID = "system"
 
@@ -100,8 +103,9 @@ class Batch(ABC):
         self.cipher = cipher
         self.moved: dict[int, Moved] = {}
         self.facts = facts or Facts()
-        self.stops = Stops(sql, self.system_entry, cipher, self.facts)
-        self.pools = Pools(sql, self.system_entry, self.facts, self.catch_up)
+        enter, catch_up = _reaching(self)
+        self.stops = Stops(sql, enter, cipher, self.facts)
+        self.pools = Pools(sql, enter, self.facts, catch_up)
 
     # ------------------------------------------------------------ the optimistic try
 
@@ -115,7 +119,8 @@ class Batch(ABC):
             self._claim_identities(appends)
             self._settle_identities(appends)
             for append in appends:
-                self._beside(append)
+                if any(BESIDE(append)):
+                    self._beside(append)
             self.sql.add_up()
         except (PoolShort, UnknownRun) as error:  # a message for a run that is not there refuses its own append alone
             raise Recount from error
@@ -471,6 +476,22 @@ class Batch(ABC):
         if run is None:
             raise UnknownRun(run_id)
         return cast("int", run)
+
+
+def _reaching(batch: Batch) -> tuple[Callable[[bytes, int], None], Callable[[], None]]:
+    """Return a batch's `system_entry` and `catch_up`, without holding the batch.
+
+    In a cycle all rows of a batch would outlive it, and the collector of cycles would look for them every few batches.
+    """
+    itself = ref(batch)
+
+    def enter(body: bytes, at: int) -> None:
+        cast("Batch", itself()).system_entry(body, at)
+
+    def catch_up() -> None:
+        cast("Batch", itself()).catch_up()
+
+    return enter, catch_up
 
 
 def _claim_of(append: Append, once: Once) -> tuple[Any, ...]:

@@ -55,6 +55,26 @@ def test_a_batch_whose_commit_is_cut_off_is_written_once(database: PostgresDatab
 
 
 @NEWEST
+@pytest.mark.parametrize("cut", ["before", "behind"])
+def test_what_was_sent_off_and_cut_off_is_written_once(database: PostgresDatabase, cutter: Cutter, cut: Cut) -> None:
+    async def scene() -> None:
+        place = place_behind(cutter, database)
+        subject = Subject(place, await place.open())
+        head = await subject.held("a1")
+        for turn in range(3):
+            await subject.done(append(head, b"before %d" % turn))
+            cutter.cut = cut
+            landed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            assert subject.store.depart([append(head, b"%d" % turn)], landed.set_result)
+            assert await landed == [None]
+        assert cutter.cuts == 3
+        assert (await subject.bodies("a1"))[2:] == [b"before 0", b"0", b"before 1", b"1", b"before 2", b"2"]
+        subject.close()
+
+    asyncio.run(scene())
+
+
+@NEWEST
 def test_a_claim_whose_commit_is_cut_off_has_one_answer_and_a_lost_owner_still_loses(
     database: PostgresDatabase, cutter: Cutter
 ) -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from milepost.errors import EpochLost
-from milepost.stores.api import Append, Store, SwitchedOff, Throw
+from milepost.stores.api import Append, EffectRow, Store, SwitchedOff, Throw
 from milepost.stores.postgres.store import PostgresStore
 from milepost.testing.store_conformance.subject import Subject, append, deliver, refused, status, switch
 from tests.stores.postgres.conftest import PostgresPlace
@@ -170,5 +170,96 @@ def test_what_one_statement_cannot_say_goes_in_one_trip_too(stores: PostgresPlac
         row = await subject.store.run("a1")
         assert (row.status, row.owner, row.seq) == ("done", None, 4)
         assert await subject.store.chunk("a1", "c1") == b"chunk"
+
+    played(stores, scene)
+
+
+# ---------------------------------------------------------------- sent off
+
+
+def sent(subject: Subject, *appends: Append) -> asyncio.Future[list[Any] | Exception]:
+    """Send appends off; return the future of what becomes of them, or are refused with."""
+    landed: asyncio.Future[list[Any] | Exception] = asyncio.get_running_loop().create_future()
+    assert subject.store.depart(list(appends), landed.set_result)
+    assert not landed.done()
+    return landed
+
+
+def test_what_was_sent_off_is_written_and_the_next_can_be(stores: PostgresPlace) -> None:
+    async def scene(subject: Subject, other: Store) -> None:
+        head = await subject.held("a1")
+        await subject.done(append(head, b"before"))
+        for number in range(3):
+            assert await sent(subject, append(head, b"%d" % number), append(head, b"too")) == [None, None]
+        assert (await subject.bodies("a1"))[3:] == [b"0", b"too", b"1", b"too", b"2", b"too"]
+        assert (await other.tail("a1")).head.hash == head.hash
+
+    played(stores, scene)
+
+
+def test_what_was_sent_off_and_is_refused_is_told_so(stores: PostgresPlace) -> None:
+    async def scene(subject: Subject, other: Store) -> None:
+        head = await subject.held("a1")
+        await subject.done(append(head, b"mine"))
+        await subject.claim("a1", "worker-2", "worker-1", store=other)
+        answers = await sent(subject, append(head, b"stale"))
+        assert isinstance(answers, list)
+        assert [type(answer) for answer in answers] == [EpochLost]
+        assert await subject.bodies("a1") == [b"created a1", b"claimed 1", b"mine", b"claimed 2"]
+
+    played(stores, scene)
+
+
+def test_nothing_is_sent_off_that_has_to_ask_first_or_while_something_is_under_way(stores: PostgresPlace) -> None:
+    async def scene(subject: Subject, _: Store) -> None:
+        head, other = await subject.held("a1"), await subject.held("a2")
+        await subject.done(append(head, b"before"))
+        never: list[Any] = []
+        assert not subject.store.depart([deliver("a1", "m1")], never.append)
+        with row_of(subject, head.run) as holding:
+            landed = sent(subject, append(head, b"mine"))
+            assert not subject.store.depart([append(other, b"too")], never.append)
+            holding.rollback()
+            assert await landed == [None]
+        assert (await subject.bodies("a1"))[2:] == [b"before", b"mine"]
+        assert (await subject.bodies("a2"))[2:] == never == []
+
+    played(stores, scene)
+
+
+def test_what_is_behind_what_was_sent_off_waits_for_it_on_the_thread(stores: PostgresPlace) -> None:
+    async def scene(subject: Subject, _: Store) -> None:
+        head, other = await subject.held("a1"), await subject.held("a2")
+        await subject.done(append(head, b"before"))
+        with row_of(subject, head.run) as holding:
+            landed = sent(subject, append(head, b"first"))
+            letting_go = asyncio.get_running_loop().run_in_executor(None, holding.rollback)
+            assert await subject.store.commit([append(other, b"second")]) == [None]
+            assert await landed == [None]
+            await letting_go
+        found = [(run_id, body) for _, run_id, _, body in await subject.store.written(0)]
+        assert found[-2:] == [("a1", b"first"), ("a2", b"second")]
+
+    played(stores, scene)
+
+
+def test_one_run_puts_and_drops_effects_as_many_runs_do(stores: PostgresPlace) -> None:
+    """One effect of each goes in a statement of its own, more of them in that of many runs: the rows are the same."""
+
+    def row(step: str, outcome: str | None) -> EffectRow:
+        return EffectRow(step, outcome, f"work/{step}", "pay", "keyed", 1, 5, "why", None)
+
+    async def scene(subject: Subject, _: Store) -> None:
+        heads = [await subject.held("a1"), await subject.held("a2")]
+        for head in heads:
+            await subject.done(append(head, b"before"))
+        one, many = heads
+        for effects in ([row("s1", "started")], [row("s2", "started"), row("s1", None)], [], [row("s2", "unknown")]):
+            assert await subject.write(append(one, b"1", b"2", effects=effects)) == [None]
+        assert await subject.write(append(many, b"1", effects=[row("s1", "started"), row("s2", "unknown")])) == [None]
+        assert await subject.write(append(many, b"2", effects=[row("s1", None)]), append(one, b"3")) == [None, None]
+        for head in heads:
+            (effect,) = await subject.store.effects(head.run_id)
+            assert (effect.step, effect.outcome, effect.path, effect.why) == ("s2", "unknown", "work/s2", "why")
 
     played(stores, scene)

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from milepost.errors import Damaged, UnknownRun
-from milepost.stores.postgres.questions import Questions
+from milepost.stores.postgres.connection import SQL
+from milepost.stores.postgres.questions import NotAnswered, Questions
 from milepost.stores.postgres.store import PostgresStore
 from milepost.testing.store_conformance.subject import Subject, append, deliver, raised
 from tests.stores.postgres.conftest import PostgresPlace
@@ -88,5 +89,23 @@ def test_who_no_longer_waits_for_an_answer_takes_nobody_elses(stores: PostgresPl
         row, again = await asyncio.gather(store.run("a2"), store.run("a1"))
         assert (row.id, again.id) == ("a2", "a1")
         assert gone.cancelled()
+
+    played(stores, scene)
+
+
+def test_what_stands_behind_a_question_that_failed_is_left_to_a_thread_and_the_next_is_answered(
+    stores: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SQL, "fails", b"SELECT 1 / $1::bigint")
+
+    async def scene(_: Subject, store: PostgresStore, __: Questions) -> None:
+        questions = Questions(store._connected(), ("run_row", "fails"))
+        together = (questions.rows("run_row", "a1"), questions.rows("fails", 0), questions.rows("run_row", "a1"))
+        found, *left = await asyncio.gather(*together, return_exceptions=True)
+        assert isinstance(found, list)
+        assert [type(one) for one in left] == [NotAnswered, NotAnswered]
+        assert await questions.rows("run_row", "a1") == found
+        assert not questions.broken
+        questions.close()
 
     played(stores, scene)

@@ -120,6 +120,34 @@ SELECT nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 100
     (SELECT count(*) FROM locked) = cardinality($7)
     AND NOT EXISTS (SELECT 1 FROM mp_switches) AND NOT EXISTS (SELECT 1 FROM mp_breakers) THEN 1 ELSE 0 END);
 
+-- The same for one run, of whose effects one is put and one is dropped at most: no order of heads has to be kept, and
+-- without arrays it costs the server half. Rows and numbers of its entries follow each other ($9 and $10 stand before the
+-- first); an update that finds no head of that epoch fails the guard, and with it all the rest.
+-- name: trip_of_one
+WITH moved AS (
+    UPDATE mp_heads SET row = $1, seq = $2, hash = $3, boundary = coalesce($4, boundary), segment = $5, moved_at = $6
+    WHERE run = $7 AND epoch = $8 RETURNING 1
+), written AS (
+    INSERT INTO mp_journal (row, run, seq, previous, body, hash)
+    SELECT $9::bigint + n, $7, $10::bigint + n, CASE WHEN n > 1 THEN $9 + n - 1 ELSE $11::bigint END, body, hash
+    FROM unnest($12::bytea[], $13::bytea[]) WITH ORDINALITY AS u (body, hash, n)
+), put AS (
+    INSERT INTO mp_effects (run, step, outcome, path, tool, effect, attempt, started_at, why, person)
+    SELECT $7, $14::text, $15::text, $16::text, $17::text, $18::text, $19::bigint, $20::bigint, $21::text, $22::text
+    WHERE $14 IS NOT NULL
+    ON CONFLICT (run, step) DO UPDATE SET
+        path = excluded.path, tool = excluded.tool, effect = excluded.effect, outcome = excluded.outcome,
+        attempt = excluded.attempt, started_at = excluded.started_at, why = excluded.why, person = excluded.person
+), dropped AS (
+    DELETE FROM mp_effects WHERE run = $7 AND step = $23::text
+), noted AS (
+    INSERT INTO mp_lines (line, batch) VALUES ($24, $25) ON CONFLICT (line) DO UPDATE SET batch = excluded.batch,
+        at = excluded.at
+)
+SELECT nextval('mp_batches') << 16, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 1 / (CASE WHEN
+    EXISTS (SELECT 1 FROM moved)
+    AND NOT EXISTS (SELECT 1 FROM mp_switches) AND NOT EXISTS (SELECT 1 FROM mp_breakers) THEN 1 ELSE 0 END);
+
 -- name: server_process
 SELECT pid::bigint, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid();
 

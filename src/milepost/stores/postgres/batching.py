@@ -226,11 +226,12 @@ class _Single(tuple[Any, ...]):
 
 # What one statement does in a trip, and how many columns each of these has; with their guard and their line.
 MOST = {"advance_head": 8, "insert_entry": 6, "put_effect": 10, "drop_effect": 2}
+NO_EFFECT = (None,) * 9
 NONE = {name: [()] * columns for name, columns in MOST.items()}
 # All that plain appends may send: it is prepared before, as nobody waits for the server where they are sent.
 IN_A_TRIP = (
-    "begin", "gate_together", "guard", "trip", *MOST, "insert_chunk", "put_status", "put_approval", "answer_approval",
-    "take_message", "renew_worker", "release_run", "note_batch",
+    "begin", "gate_together", "guard", "trip", "trip_of_one", *MOST, "insert_chunk", "put_status", "put_approval",
+    "answer_approval", "take_message", "renew_worker", "release_run", "note_batch",
 )  # fmt: skip
 
 
@@ -261,6 +262,8 @@ class TripStatements(WireStatements):
         """Send all of it, behind its guard; return which answer brings the next batch's row and the time."""
         rows = dict(self._all)
         if len(rows) == len(self._all) and rows.keys() <= MOST.keys():
+            if len(epochs) == 1 and (values := _of_one(rows)) is not None:
+                return "trip_of_one", self._wire.send("trip_of_one", [*values, line, batch])
             columns = [list(zip(*rows[name], strict=True)) if name in rows else NONE[name] for name in MOST]
             return "trip", self._wire.send("trip", [*chain.from_iterable(columns), line, batch])
         guard = self._wire.send("guard", ([*epochs], [*epochs.values()]))
@@ -268,6 +271,19 @@ class TripStatements(WireStatements):
             super()._out(name, given)
         self._wire.send("note_batch", (line, batch))
         return "guard", guard
+
+
+def _of_one(rows: dict[str, Any]) -> list[Any] | None:
+    """Return what one run writes as `trip_of_one` takes it, None where it has more effects than that takes."""
+    (head,) = rows["advance_head"]
+    entries, put, drop = rows.get("insert_entry", ()), rows.get("put_effect", ()), rows.get("drop_effect", ())
+    if len(put) > 1 or len(drop) > 1:
+        return None
+    row, _, seq, previous = entries[0][:4] if entries else (1, 0, 1, None)
+    return [
+        *head, row - 1, seq - 1, previous, [one[4] for one in entries], [one[5] for one in entries],
+        *(put[0][1:] if put else NO_EFFECT), drop[0][1] if drop else None,
+    ]  # fmt: skip
 
 
 ASKS = {

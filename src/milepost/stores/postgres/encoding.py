@@ -22,6 +22,7 @@ _eight = Struct(">q").pack
 _four = Struct(">i").pack
 _two = Struct(">h").pack
 _number = Struct(">iq").pack  # an element of an array: its length and itself
+_LENGTH_OF_8 = _four(8)
 _header = Struct(">iiIii").pack  # dimensions, whether there are nulls, type of the elements, how many, the first index
 
 
@@ -35,20 +36,38 @@ def _boolean(value: Any) -> bytes:
 
 
 def _numbers(values: Sequence[int | None]) -> bytes:
-    body = b"".join([NULL if value is None else _number(8, value) for value in values])
-    return _header(1, 1, INT8, len(values), 1) + body
+    count = len(values)
+    header = _header(1, 1, INT8, count, 1)
+    if _are_one(values):
+        return header + _numbers_in((values[0],)) * count
+    if None not in values:
+        return _LENGTH_OF_8.join((header, *map(_eight, values)))
+    return header + _numbers_in(values)
+
+
+def _are_one(values: Sequence[Any]) -> bool:
+    """Say whether all values are the same: so it is with many columns of a batch, and then one of them is encoded."""
+    return bool(values) and values.count(values[0]) == len(values)
+
+
+def _numbers_in(values: Sequence[int | None]) -> bytes:
+    return b"".join([NULL if value is None else _number(8, value) for value in values])
 
 
 def _texts(values: Sequence[str | None]) -> bytes:
-    return _pieces(TEXT, [None if value is None else text(value) for value in values])
+    count = len(values)
+    header = _header(1, 1, TEXT, count, 1)
+    if _are_one(values):
+        return header + _pieces([None if values[0] is None else text(values[0])]) * count
+    return header + _pieces([None if value is None else text(value) for value in values])
 
 
 def _blobs(values: Sequence[bytes | None]) -> bytes:
-    return _pieces(BYTEA, values)
+    return _header(1, 1, BYTEA, len(values), 1) + _pieces(values)
 
 
-def _pieces(kind: int, values: Sequence[bytes | None]) -> bytes:
-    parts: list[bytes] = [_header(1, 1, kind, len(values), 1)]
+def _pieces(values: Sequence[bytes | None]) -> bytes:
+    parts: list[bytes] = []
     for value in values:
         if value is None:
             parts.append(NULL)

@@ -60,7 +60,9 @@ class Held:
         return telling
 
     def _appended(self, append: Append) -> bool:
-        telling = bool(append.once_settled or append.lifts) or self._elsewhere(post.run_id for post in append.posts)
+        telling = bool(append.once_settled or append.lifts)
+        if append.posts:
+            telling = telling or self._elsewhere(post.run_id for post in append.posts)
         if append.release is None:
             return telling
         self._runs.discard(append.head.run_id)

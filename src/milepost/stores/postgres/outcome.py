@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 RETRIES = 3
 FRESH_S = 1.0
 # An append with any of these looks at more than its own head and what is stopped, or is answered by the database.
-ASK_FIRST = (
+ASK_FIRST = attrgetter(
     "work",
     "holds",
     "lifts",
@@ -86,9 +87,7 @@ class Ahead:
     def serves(self, operations: Sequence[Operation]) -> bool:
         """Say whether these are appends about which nothing else has to be asked."""
         fresh = time.monotonic() - self.at < FRESH_S
-        return fresh and all(
-            type(one) is Append and not any(map(one.__getattribute__, ASK_FIRST)) for one in operations
-        )
+        return fresh and {*map(type, operations)} == {Append} and not any(map(any, map(ASK_FIRST, operations)))
 
 
 @dataclass(slots=True)
@@ -213,7 +212,7 @@ class Line:
     def depart(self, operations: Sequence[Operation]) -> Trip | None:
         """Send plain appends with their locks and their COMMIT, without waiting; None where more has to be asked."""
         wire, ahead = self._wire, self._ahead
-        if wire is None or ahead is None or holds_all(operations) or not ahead.serves(operations):
+        if wire is None or ahead is None or not ahead.serves(operations) or holds_all(operations):
             return None
         self._ahead = None
         trip = Trip(ahead, since_boot(), CutOff())

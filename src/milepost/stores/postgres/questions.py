@@ -22,6 +22,8 @@ from milepost.stores.postgres.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from psycopg.pq.abc import PGresult
+
     from milepost.stores.postgres.connection import Connection
 
     Rows = list[tuple[Any, ...]]
@@ -45,7 +47,8 @@ class Questions:
         self._socket = self._wire.socket  # of one that broke nobody can ask it any more
         self._waiting: deque[tuple[str, asyncio.Future[Rows]]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._answer: Rows | Exception | None = None
+        self._unsent = False
+        self._ends = 0  # of what was sent together, as far as they have not come back
         self.broken = False
 
     def may_ask(self) -> bool:
@@ -59,7 +62,6 @@ class Questions:
         answer: asyncio.Future[Rows] = loop.create_future()
         try:
             self._wire.send(name, args)
-            left = self._wire.end()
         except psycopg.Error as error:
             self._break()
             raise NotAnswered from error
@@ -67,9 +69,21 @@ class Questions:
         if self._loop is None:
             self._loop = loop
             loop.add_reader(self._socket, self._read)
-        if not left:
-            loop.add_writer(self._socket, self._write, loop)
+        if not self._unsent:  # what is asked in one turn of the loop is sent together
+            self._unsent = True
+            loop.call_soon(self._send, loop)
         return await answer
+
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._unsent = False
+        if self.broken:
+            return
+        try:
+            self._ends += 1
+            if not self._wire.end():
+                loop.add_writer(self._socket, self._write, loop)
+        except psycopg.Error:
+            self._break()
 
     def close(self) -> None:
         """Close the connection; what is still asked is not answered."""
@@ -85,23 +99,21 @@ class Questions:
         try:
             for result in self._wire.come():
                 if result.status == ExecStatus.PIPELINE_SYNC:
-                    self._tell()
-                elif result.status == ExecStatus.TUPLES_OK:
-                    self._answer = self._wire.rows_of(self._waiting[0][0], result)
+                    self._ends -= 1
                 else:
-                    self._answer = NotAnswered()
+                    self._tell(result)
         except psycopg.Error:
             self._break()
-        if not self._waiting:
+        if not self._waiting and not self._ends:  # a connection that broke answers everything, and does not end it
             self._rest()
 
-    def _tell(self) -> None:
-        (_, future), found, self._answer = self._waiting.popleft(), self._answer, None
+    def _tell(self, result: PGresult) -> None:
+        name, future = self._waiting.popleft()
         if future.done():
             return  # who asked has gone
-        if isinstance(found, list):
-            future.set_result(found)
-        else:
+        if result.status == ExecStatus.TUPLES_OK:
+            future.set_result(self._wire.rows_of(name, result))
+        else:  # it failed, or stands behind one that did
             future.set_exception(NotAnswered())
 
     def _rest(self) -> None:

@@ -32,4 +32,4 @@ class ServerClock:
     def now(self) -> int:
         """Return the server's time in milliseconds since 1970."""
         server_ms, at = self._known
-        return server_ms + int((since_boot() - at) * 1000)
+        return server_ms + int((time.clock_gettime(_SINCE_BOOT) - at) * 1000)

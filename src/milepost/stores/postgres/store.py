@@ -21,6 +21,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -46,7 +47,7 @@ from milepost.stores.places import local_of
 from milepost.stores.postgres import health
 from milepost.stores.postgres.connection import BY_INDEX, address, connect, named_errors, settle
 from milepost.stores.postgres.crowd import Crowd
-from milepost.stores.postgres.flight import Flight
+from milepost.stores.postgres.flight import Flight, answered
 from milepost.stores.postgres.hints import Held, Listening
 from milepost.stores.postgres.outcome import Line
 from milepost.stores.postgres.questions import NotAnswered, Questions
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from milepost.stores.keeping import Prunable, RunCopy, Standing
     from milepost.stores.pools import PoolRow, PoolRows
     from milepost.stores.postgres.connection import Connection
+    from milepost.stores.postgres.flight import Landed
     from milepost.stores.postgres.outcome import Trip
 
 T = TypeVar("T")
@@ -133,22 +135,29 @@ class PostgresStore:
 
         Raises StoreBusy when nothing was written, StoreFailed when it is not known.
         """
-        trip = self._depart(operations)
-        if trip is None:
-            return await asyncio.wrap_future(self._submit(self._commit, operations))
-        flight = self._flight = Flight(operations, trip, time.perf_counter())
-        if trip.error is None and not trip.waits:
-            await flight.back(self._line, self._hand_over)
-        if flight.job is None and not flight.is_back:
-            self._hand_over()
-        self._flight = None if self._flight is flight else self._flight
-        if flight.job is not None:
-            return await asyncio.wrap_future(flight.job)
-        return self._commit(operations, flight)
+        answers = await answered(partial(self.depart, operations), self._hand_over)
+        return await asyncio.wrap_future(self._submit(self._commit, operations)) if answers is None else answers
 
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:
         """Write a batch before this returns, where it `must` be; else None, since the loop is not to wait."""
         return self._submit(self._commit, operations).result() if must else None
+
+    def depart(self, operations: Sequence[Operation], landed: Landed) -> bool:
+        """Send a batch, where that takes no waiting; say whether it is under way. See `stores.api`."""
+        trip = self._depart(operations)
+        if trip is None:
+            return False
+        flight = self._flight = Flight(operations, trip, time.perf_counter())
+
+        def down() -> None:
+            if flight.job is None and not flight.is_back:
+                self._hand_over()
+            self._flight = None if self._flight is flight else self._flight
+            flight.tell(partial(self._commit, operations, flight), landed)
+
+        flight.landed = down
+        flight.watch(self._line) if flight.flies else self._hand_over()
+        return True
 
     def _depart(self, operations: Sequence[Operation]) -> Trip | None:
         """Send a batch from here, where that takes no waiting; None where the thread has to write it."""
@@ -167,8 +176,9 @@ class PostgresStore:
         """Let the thread wait for what was sent from the loop."""
         flight, self._flight = self._flight, None
         if flight is not None:
-            flight.land()
+            flight.look_no_more()
             flight.job = self._job = self._writing.submit(self._commit, flight.operations, flight)
+            flight.land()
 
     def _commit(self, operations: Sequence[Operation], flight: Flight | None = None) -> list[Any]:
         if self._failed:
@@ -194,10 +204,7 @@ class PostgresStore:
     def _tell(self) -> None:
         self._to_tell = False  # what is committed from here on is told again
         with suppress(StoreError):
-            self._ask(self._told, 0.0)
-
-    def _told(self, _: Reads) -> None:
-        NamedStatements(self._mine.reads[0], self.place).run("tell", self._mark)
+            self._ask(lambda _: NamedStatements(self._mine.reads[0], self.place).run("tell", self._mark), 0.0)
 
     def _turn_on(self, cipher: Cipher) -> None:
         if not self._encrypted:

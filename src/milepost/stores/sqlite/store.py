@@ -46,7 +46,7 @@ from milepost.stores.sqlite.writing import RolledBack, SqliteBatch
 from milepost.stores.statements import Recount
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from milepost.stores.api import Operation
     from milepost.stores.encryption import Cipher
@@ -109,6 +109,10 @@ class SqliteStore:
     def commit_now(self, operations: Sequence[Operation], *, must: bool = False) -> list[Any] | None:
         """Write a batch at once on this thread; None, unless it `must` be, where commits are slow."""
         return None if self.commit_seconds > SLOW_S and not must else self._commit(operations)
+
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:  # noqa: ARG002
+        """Say that a batch is never under way without somebody who waits for it: a file is written where one stands."""
+        return False
 
     def _commit(self, operations: Sequence[Operation]) -> list[Any]:
         if self._failed:

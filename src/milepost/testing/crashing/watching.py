@@ -133,6 +133,19 @@ class WatchedStore:
             self._leaps.leap()
         return answers
 
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:
+        """Send a batch off, if the store does, between its two kill points."""
+        labels = self._labels.of(operations)
+        self._fuse.before(labels)
+
+        def seen(found: list[Any] | Exception) -> None:
+            if isinstance(found, list):
+                self._written(labels, operations, found)
+                self._leaps.leap()
+            landed(found)
+
+        return self._store.depart(operations, seen)
+
     def _written(self, labels: list[str], operations: Sequence[Operation], answers: Sequence[Any]) -> None:
         if not any(isinstance(answer, MilepostError) for answer in answers):
             self._fuse.after(labels)
