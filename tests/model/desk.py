@@ -119,6 +119,7 @@ class Desk:
         self.turn = self.tools_in_flight = self.lapses = 0
         self.policy, self.operators, self.approval_ttl_ms = None, None, TTL_MS
         self.crowded, self.failed, self.draining = False, None, False
+        self.policy_told = 0
         self.halted, self.breaker = False, None
         self.stops = SimpleNamespace(now=list, again=list)
         self.appends: list[Append] = []

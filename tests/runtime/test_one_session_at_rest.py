@@ -371,16 +371,25 @@ async def test_a_run_that_is_closing_does_not_linger() -> None:
     assert task.cancelled()
 
 
-async def test_who_lingers_looks_again_when_its_time_has_come() -> None:
+async def test_who_lingers_looks_again_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     session = held(sleeping(NOW + 1))
     task = await in_a_segment(session, OTHER)
-    session.check_soon()
-    await turns()
+    napping = asyncio.create_task(session.nap())
+    await asyncio.sleep(0)
+    loop, spans = asyncio.get_running_loop(), []
+    call_later = loop.call_later
 
-    timer: Any = session._timer
-    assert timer.when() - asyncio.get_running_loop().time() < 0.01
-    await asyncio.wait_for(session.nap(), 30)
+    def later(span: float, *what: Any) -> asyncio.TimerHandle:
+        spans.append(span)
+        return call_later(span, *what)
 
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call_later", later)
+        session.check_soon()
+        await turns()
+    await asyncio.wait_for(napping, 30)
+
+    assert spans == [0.002]
     assert (session._timer, engine_of(session).settled, task.done()) == (None, 1, False)
     task.cancel()
 

@@ -17,6 +17,8 @@ from tests.runtime.policies import Outside, mailing, one_call
 from tests.runtime.stage import Stage, has_entry, names, status_of
 from tests.runtime.test_approvals import asked
 
+pytestmark = pytest.mark.sqlite("it slows the commits of a file, and writes to it beside them")
+
 
 def saying_meanwhile(
     engine: Any, run_id: str, message: Callable[[], m.AnyMessage], monkeypatch: pytest.MonkeyPatch

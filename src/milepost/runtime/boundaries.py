@@ -30,7 +30,7 @@ from milepost.errors import (
     StoreError,
     Waiting,
 )
-from milepost.runtime import checkpoints, children, compatibility, effects, starting, waits
+from milepost.runtime import checkpoints, children, compatibility, effects, ruling, starting, waits
 from milepost.runtime.branch import Branch
 from milepost.runtime.segment_run import SegmentRun
 from milepost.runtime.session import Session, Unloading
@@ -391,10 +391,11 @@ async def park(session: Session, waiting: Waiting) -> int | None:
         due = until = now + waits.LATER_MS
     parked = e.RunParked(at=now, reason=waiting.reason, until=until, ask=waiting.ask)
     status = Status("parked", now, waiting.reason, until, waiting.ask or None)
-    session.released = True
+    session.released, told = True, session.engine.policy_told
     await session.durable(
         parked, status=status, release=(now, due), waits=waits.resting_on(session), patience=children.patience(session)
     )
+    ruling.parked(session, waiting, told)
     return due
 
 

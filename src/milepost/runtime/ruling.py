@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from milepost.core.budget import Amounts
     from milepost.core.steps import Effect
     from milepost.definitions.arguments import Bound
+    from milepost.definitions.rules import PolicyFile
     from milepost.definitions.tools import Tool
     from milepost.runtime.engine import Engine
     from milepost.runtime.session import Session
@@ -290,10 +291,28 @@ async def wake(engine: Engine) -> None:
         log.info("policy: %s", in_force(policy))
     for session in list(engine.sessions.values()):
         session.changed()
-    now = engine.clock.now()
     for row in await engine.store.runs(Query(status="parked", limit=sys.maxsize)):
-        waits = row.reason in {"authority", "approval"} and (CHECK in (row.ask or "") or BY_RULE in (row.ask or ""))
-        if waits and row.workflow in engine.known:
-            message = messages.Recheck(at=now, by=engine.worker)
-            name = f"recheck:{engine.worker}:{row.epoch}:{policy.turns}"
-            await engine.writer.durable(Deliver(Post(row.id, name, messages.encode(message), now)))
+        if is_waited_for(row.reason, row.ask) and row.workflow in engine.known:
+            await engine.writer.durable(Deliver(recheck(engine, policy, row.id, row.epoch)))
+
+
+def is_waited_for(reason: str | None, ask: str | None) -> bool:
+    """Say whether it is the policy that a parked run waits for."""
+    return reason in {"authority", "approval"} and (CHECK in (ask or "") or BY_RULE in (ask or ""))
+
+
+def recheck(engine: Engine, policy: PolicyFile, run_id: str, epoch: int) -> Post:
+    """Return the message that lets a run look at today's policy once more."""
+    now = engine.clock.now()
+    message = messages.Recheck(at=now, by=engine.worker)
+    return Post(run_id, f"recheck:{engine.worker}:{epoch}:{policy.turns}", messages.encode(message), now)
+
+
+def parked(session: Session, waiting: Waiting, told: int) -> None:
+    """Let a run look once more where the policy became another one while it was being parked: `wake` did not see it.
+
+    `told` is how often this process had told of another policy before.
+    """
+    engine = session.engine
+    if engine.policy is not None and engine.policy_told != told and is_waited_for(waiting.reason, waiting.ask):
+        engine.post(recheck(engine, engine.policy, session.run_id, session.head.epoch))
