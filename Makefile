@@ -2,7 +2,8 @@
 # Versions and hashes are in requirements/*.lock; a second run installs nothing.
 
 PYTHON ?= python3
-WORKERS ?= 2
+# Processes of the suite, on two cores: half of the time its tests wait for disks, for other processes and for clocks.
+WORKERS ?= 3
 
 BIN := .venv/bin
 RUNNABLE := .venv/.runnable
@@ -37,11 +38,11 @@ test: environments strace servers  ## the whole suite (the core first, alone: ev
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(REST) $(ARGS)
 
 coverage: $(TESTABLE)
-	$(BIN)/pytest tests/core -n $(WORKERS) --quiet --no-header --cov --cov-report=term-missing:skip-covered
+	$(BIN)/pytest tests/core -n 2 --quiet --no-header --cov --cov-report=term-missing:skip-covered
 
 # With their own top: what tests/conftest.py asks for is not installed there.
 hosts: $(HOSTS)  ## agent hosts that cannot be installed beside the others: the Claude Agent SDK, and the recipes
-	.venv-hosts/bin/pytest tests/hosts -n $(WORKERS) --confcutdir=tests/hosts --quiet --no-header
+	.venv-hosts/bin/pytest tests/hosts -n 2 --confcutdir=tests/hosts --quiet --no-header
 
 environments: $(TESTABLE) $(HOSTS)
 

@@ -17,7 +17,7 @@ from evaluation.classes import CLASSES, Class
 from evaluation.points import Moment
 from evaluation.task import canonical
 
-VISIBLE = "200ms"
+VISIBLE = "1s"
 """How long a call of a dead worker may still take to show: the world applies it on arrival, and no proxy holds one."""
 
 WRITE = "outside:write"

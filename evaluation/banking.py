@@ -22,7 +22,7 @@ import httpx
 import milepost as mp
 from evaluation.task import canonical
 
-VISIBLE = "1s"
+VISIBLE = "2s"
 """How long a request of a dead worker may still take to show in the bank's books (no proxy here holds one longer)."""
 
 WRITE = "bank:write"

@@ -122,6 +122,11 @@ class Life:
         # A traced process stands still for a moment at each call: only the log tells whether a signal came.
         return self._state in STANDING and SIGNALLED in self._trace.read_text(errors="replace")
 
+    @property
+    def left(self) -> bool:
+        """Whether it has turned to the outside; known of one that was started to be frozen."""
+        return strace.left(self._trace)
+
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, unless it has ended."""
         if self.code is None:

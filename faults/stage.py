@@ -177,7 +177,7 @@ class Stage:
 
     def frozen(self, point: Point, flow: str, tool: str = "") -> Life | None:
         """Start a worker that is stopped (SIGSTOP) at a point; None if it ended without coming there."""
-        life = self.start("run", flow, tool, "x", under=point.inject("signal=SIGSTOP"))
+        life = self.start("run", flow, tool, "x", under=point.inject("signal=SIGSTOP", strace.LEAVES))
         self.until(lambda: life.stopped or life.code is not None, "the worker stops, or ends")
         return None if life.code is not None else life
 

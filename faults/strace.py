@@ -15,6 +15,7 @@ from pathlib import Path
 
 WRITES = ("pwrite64", "fdatasync")
 TALKS = ("connect", "sendto", "recvfrom", "rename")
+LEAVES = ("connect", "rename")
 ENTERED = re.compile(r"^(\d+) +(\w+)\((.*)$")
 
 
@@ -33,9 +34,9 @@ class Point:
     def __str__(self) -> str:
         return f"{self.call} {self.number}"
 
-    def inject(self, what: str) -> list[str]:
-        """Return the options that do something there, such as signal=SIGKILL or error=EIO."""
-        return [*traced([self.call]), "-e", f"inject={self.call}:{what}:when={self.number}"]
+    def inject(self, what: str, beside: Sequence[str] = ()) -> list[str]:
+        """Return the options that do something there, such as signal=SIGKILL or error=EIO, and list calls `beside`."""
+        return [*traced([self.call, *beside]), "-e", f"inject={self.call}:{what}:when={self.number}"]
 
     def inject_from(self, what: str) -> list[str]:
         """Return the options that do something there and at each later call of its kind."""
@@ -45,6 +46,14 @@ class Point:
 def traced(calls: Sequence[str]) -> list[str]:
     """Return the options that list these calls."""
     return ["-e", f"trace={','.join(calls)}"]
+
+
+def left(log: Path) -> bool:
+    """Whether a process has turned to the outside: connected to a service, or sent a file, as `LEAVES` shows it."""
+    return any(
+        ("connect(" in line and "AF_INET" in line) or ("rename(" in line and "/drop/" in line)
+        for line in log.read_text(errors="replace").splitlines()
+    )
 
 
 def command(log: Path, options: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from milepost.testing.world import Account, AccountClock
 TOKEN = "FAULTS_TOKEN"  # noqa: S105  the name of a secret, and of the variable that holds it
 HEARS_S = 2.0  # a slow answer is not what is tried, on a machine that is slow
 UNHEARD_S = 1.0  # where an answer is lost, which takes so long to be told from one that is slow
+PATIENT = {"timeout": "5s", "hears_s": 4.0}  # where many processes are at work, and a slow answer is not what is tried
 LONE = "half of \ud83d"  # a lone surrogate is no text
 
 

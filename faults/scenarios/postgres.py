@@ -20,6 +20,7 @@ from faults.scenarios.workers import begin, rests, stop
 from faults.scoreboard import POSTGRES, Fault
 from faults.stage import Stage, how
 from faults.strace import TALKS, Point
+from faults.tools import PATIENT
 from milepost.core import entries as e
 from milepost.errors import StoreError
 from milepost.stores.api import RunRow
@@ -136,7 +137,7 @@ def partitioned(stage: Stage) -> None:
         server = stage.databases.own(stage.seed, wire)
         try:
             stage.keep_in(server, server.url("{}", host=wire.theirs))
-            stage.declare(lease=f"{LEASE_S:.0f}s", timeout="1s")
+            stage.declare(lease=f"{LEASE_S:.0f}s", **PATIENT)
             load(stage)
             at_work = two_workers(stage)
             stage.until(partial(applied, stage, stage.chance.randrange(1, UNDER_LOAD // 2)), "work goes on")
@@ -158,7 +159,7 @@ def server_dies(stage: Stage) -> None:
     server = stage.databases.own(stage.seed)
     try:
         stage.keep_in(server)
-        stage.declare(lease=f"{LEASE_S:.0f}s", timeout="1s")
+        stage.declare(lease=f"{LEASE_S:.0f}s", **PATIENT)
         load(stage)
         at_work = two_workers(stage)
         for crash in range(stage.chance.randrange(1, CRASHES + 1)):
@@ -234,7 +235,7 @@ def wrong_clocks(stage: Stage) -> None:
 
 def stands_still(stage: Stage) -> None:
     """A worker stands still for longer than its lease lasts, with another one at work: that one takes its runs."""
-    stage.declare(lease=f"{LEASE_S:.0f}s", timeout="1s")
+    stage.declare(lease=f"{LEASE_S:.0f}s", **PATIENT)
     load(stage)
     at_work = two_workers(stage)
     stage.until(partial(applied, stage, stage.chance.randrange(1, UNDER_LOAD // 2)), "work goes on")

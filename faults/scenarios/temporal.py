@@ -24,7 +24,7 @@ from faults.scenarios.postgres import UNDER_LOAD, applied, end, load, seen, two_
 from faults.scenarios.workers import rests, stop
 from faults.scoreboard import TEMPORAL, Fault
 from faults.stage import Stage
-from faults.tools import HEARS_S, UNHEARD_S, Order
+from faults.tools import HEARS_S, PATIENT, UNHEARD_S, Order
 from faults.worker import AUTHORITY, BUDGET
 from milepost.core import entries as e
 from milepost.drivers.temporal import start, workflow_id
@@ -36,7 +36,6 @@ FROZEN = ("charge", "ship", "press")
 IRREVERSIBLE = frozenset({"press", "mail"})
 SENT_AGAIN = frozenset({"charge", "refund", "publish"})  # under the same key, or the same precondition
 LONG_S = 30.0
-PATIENT = {"timeout": "5s", "hears_s": 4.0}  # more processes are at work here: a slow answer is not what is tried
 HANGS_S = 60.0
 CRASHES = 2
 
@@ -175,7 +174,7 @@ def frozen_past_its_lease(stage: Stage) -> None:
     on_temporal(stage)
     tool = baseline.chosen(stage, list(FROZEN))
     early = stage.chance.random() < 0.5
-    stage.declare(lease="2s", timeout="1s")
+    stage.declare(lease="2s", timeout="3s")
     if early:
         stage.declare(dawdles_s=0.5)
     else:

@@ -37,6 +37,8 @@ def frozen_past_its_lease(stage: Stage) -> None:
     if frozen is None:
         stage.done("one", tool)
         return
+    # A point is the N-th call of any thread, and threads take turns as they like: it may lie behind the send as well.
+    early = point in before_the_send(among) and not frozen.left
     stage.outside.advance("1h")
     taker = stage.start("run", "one", tool, "x")
     stage.until(lambda: stage.count(e.Claimed) > 1 or taker.code is not None, "another worker takes the run")
@@ -45,7 +47,6 @@ def frozen_past_its_lease(stage: Stage) -> None:
     frozen.send(signal.SIGCONT)
     stage.until(lambda: frozen.code is not None, "the frozen worker ends when it wakes")
     stage.until(lambda: taker.code is not None, "the other worker ends")
-    early = point in before_the_send(among)
     if early:
         settled_by_evidence(stage, tool)
     stage.done("one", tool)

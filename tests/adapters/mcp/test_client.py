@@ -215,8 +215,8 @@ async def test_calls_that_wait_for_a_connection_until_their_time_is_up_were_not_
     there = Server("bank", Outside().connect, act={})
     listed = await there.listed()
     await there.close()
-    connection = Connection("bank", lambda: Client(address), connect_s=0.4)
-    bank = Server("bank", connection, act={"timeout": "500ms", "retry": mp.Retry(attempts=1)})
+    connection = Connection("bank", lambda: Client(address), connect_s=1.5)
+    bank = Server("bank", connection, act={"timeout": "4s", "retry": mp.Retry(attempts=1)})
     tools = list(bank.declare(listed).values())
 
     async with mp.App(store, tools=tools).attach(key="thread-1") as run:

@@ -36,6 +36,7 @@ def first(_: Notes) -> Any:
 def second(_: Notes) -> Any:
     tell("second")
     if ACT == "wait":
+        Dying.written.wait()  # what `first` wrote may be saved later than this begins
         say("in second")
         sys.stdin.readline()
     return {"notes": ["second"]}
