@@ -47,6 +47,7 @@ from milepost.stores.fleet import Declare, Enlist, Tick
 from milepost.stores.keeping import MarkSeal, Prune, TakeIn
 from milepost.stores.pooling import Pools
 from milepost.stores.pools import PoolShort, SetCeiling
+from milepost.stores.rows import Moved, Rows
 from milepost.stores.statements import Recount
 from milepost.stores.stopping import Stops
 
@@ -59,35 +60,6 @@ if TYPE_CHECKING:
 BESIDE = attrgetter("approvals", "answers", "taken", "posts", "lease", "release")
 SYSTEM_RUN = 0
 SYSTEM_ID = "system"
-
-
-class Moved:
-    """Where a run's chain ends after what was written so far, and the head in memory that will be moved there."""
-
-    __slots__ = ("at", "boundary", "hash", "head", "row", "segment", "seq")
-
-    def __init__(self, head: Head, row: int, seq: int, digest: bytes) -> None:
-        self.head = head
-        self.at = 0
-        self.row = row
-        self.seq = seq
-        self.hash = digest
-        self.boundary: int | None = None
-        self.segment = head.segment
-
-
-class Rows:
-    """What a batch of appends writes, by table."""
-
-    __slots__ = ("chunks", "effects", "entries", "heads", "journal", "status")
-
-    def __init__(self) -> None:
-        self.entries = "insert_entry"  # the statement that writes the journal
-        self.journal: list[tuple[Any, ...]] = []
-        self.heads: dict[int, Moved] = {}
-        self.chunks: list[tuple[Any, ...]] = []
-        self.effects: dict[tuple[int, str], tuple[Any, ...] | None] = {}
-        self.status: dict[int, tuple[Any, ...]] = {}
 
 
 class Batch(ABC):

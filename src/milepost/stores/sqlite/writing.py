@@ -16,7 +16,7 @@ from milepost.stores.keeping import Prune
 from milepost.stores.noting import Note, encode, fold
 from milepost.stores.sqlite.guarded import GuardedTx
 from milepost.stores.statements import Recount
-from milepost.stores.writing import Batch, Rows
+from milepost.stores.writing import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from milepost.stores.api import Append, Operation
     from milepost.stores.encryption import Cipher
     from milepost.stores.facts import Facts
+    from milepost.stores.rows import Rows
     from milepost.stores.sqlite.statements import SqliteStatements
 
 BEHIND_MOST = 1_024  # entries
