@@ -237,7 +237,7 @@ async def test_what_waits_for_a_person_does_not_linger(stage: Stage, monkeypatch
 
 
 @pytest.mark.parametrize("form", ["opened", "sync"])
-def test_a_host_that_ends_while_its_run_lingers_gives_it_back(form: str, hosts: Hosts, stage: Stage) -> None:
+def test_a_host_that_ends_while_its_run_lingers_gives_it_back(form: str, hosts: Hosts) -> None:
     host = hosts.begin(form)
     assert hosts.call(host, "c1") == {"value": "sent c1"}
     hosts.assert_holds(host)
@@ -246,6 +246,14 @@ def test_a_host_that_ends_while_its_run_lingers_gives_it_back(form: str, hosts: 
 
     assert (host.returncode, out) == (0, "")
     assert hosts.owner() is None
+
+
+def test_a_script_that_ends_while_its_run_lingers_leaves_no_worker_behind(hosts: Hosts, stage: Stage) -> None:
+    host = hosts.begin("sync")
+    assert hosts.call(host, "c1") == {"value": "sent c1"}
+
+    host.communicate("quit\n", timeout=30)
+
     assert stage.rows("SELECT count(*) FROM mp_workers WHERE ended_at IS NULL") == [(0,)]
 
 

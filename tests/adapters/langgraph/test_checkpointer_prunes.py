@@ -9,6 +9,7 @@ from langgraph.graph import END, START, StateGraph
 
 from milepost.adapters.langgraph import Checkpointer
 from tests.adapters.langgraph.graphs import checkpoint, place, thread
+from tests.polling import eventually
 
 
 def joined(state: list[str] | None, writes: Sequence[list[str]]) -> list[str]:
@@ -80,8 +81,12 @@ def test_a_pruning_beside_a_writer_takes_nothing_that_the_writer_goes_on_with(st
 
         writer = threading.Thread(target=write)
         writer.start()
-        while not ended.is_set() and writer.is_alive():
+
+        def pruned() -> bool:
             pruning.prune(["t"])
+            return not writer.is_alive()
+
+        eventually(pruned, within_s=120)  # with a pause after each: SQLite's lock is given to nobody in turn
         writer.join()
 
         assert ended.is_set()
