@@ -83,8 +83,9 @@ async def test_a_deadline_that_passed_while_the_run_rested_ends_it(stage: Stage,
     flow = waiting(mailing(outside))
     run = await rested(stage, flow, deadline="1h")
     stage.clock.advance("2h")
-    async with stage.app(flow, still=True) as app:
+    async with stage.app(flow, still=True).client() as app:
         await app.send(run, "go", True)
+    async with stage.app(flow, still=True) as app:
         seen = await status_of(app.handle(run, flow), "failed")
         assert seen.status == "failed"
         assert "effect_started" not in await names(app, run)

@@ -198,17 +198,19 @@ async def test_a_busy_loop_between_steps_does_not_stop_the_lease(stage: Stage) -
 
 async def test_an_answer_in_the_moment_in_which_it_is_given_up_is_not_lost(stage: Stage) -> None:
     """Requirement 31. The thread has returned, and its call is cancelled before it hears of it."""
-    answered = threading.Event()
+    begun, answered = threading.Event(), threading.Event()
 
     @mp.tool
     def mail(to: str) -> str:
+        begun.set()
         answered.wait(60)
         return f"sent {to}"
 
     @mp.workflow(version="1", tools=[mail])
     async def flow(run: mp.Run) -> str:
         step = asyncio.ensure_future(mail("ann"))
-        await asyncio.sleep(0.05)
+        while not begun.is_set():  # noqa: ASYNC110  a thread's event
+            await asyncio.sleep(0.005)
         answered.set()
         threading.Event().wait(0.2)  # the answer arrives while the loop is busy
         await asyncio.sleep(0)  # the loop takes it in, and then it is too late for the call to hear of it
