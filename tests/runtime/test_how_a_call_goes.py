@@ -154,7 +154,10 @@ async def test_a_call_waits_for_room_where_the_writer_is_crowded() -> None:
 async def test_a_call_that_a_rule_denies_is_denied_by_the_record() -> None:
     tool = tool_of()
     session = committing(tool=tool)
-    session.engine.policy = SimpleNamespace(decide=lambda _: Verdict("deny", "never", "no"), turns=1, path="p")
+    rules = SimpleNamespace(quickly=lambda *_: None)
+    session.engine.policy = SimpleNamespace(
+        current=lambda: rules, decided=lambda *_: Verdict("deny", "never", "no"), turns=1, path="p"
+    )
 
     error, line = await called(session, step_of(tool))
 
