@@ -127,6 +127,19 @@ async def test_a_worker_whose_row_is_gone_enlists_again_before_it_claims(stage: 
         assert app._need_engine().lapses == 1
 
 
+async def test_a_renewal_that_finds_no_row_writes_it_again(stage: Stage) -> None:
+    async with stage.app(flow, lease="300ms") as app:
+        engine = app._need_engine()
+        before = stage.rows("SELECT id, host, pid, started_at FROM mp_workers")
+        stage.write("DELETE FROM mp_workers")
+
+        async def written() -> bool:
+            return stage.rows("SELECT id, host, pid, started_at FROM mp_workers") == before
+
+        await until(written, "its row is there again")
+        assert stage.rows("SELECT lease_until > ? FROM mp_workers", engine.row.started_at if engine.row else 0) == [(1,)]
+
+
 async def test_a_worker_that_thaws_after_its_row_was_removed_is_at_work_again(stage: Stage, others: Others) -> None:
     """What it held is another's by then; what it saw of its call is used, and what comes next it drives by itself."""
     others.timeout = "4s"
