@@ -127,9 +127,26 @@ async def test_a_worker_whose_row_is_gone_enlists_again_before_it_claims(stage: 
         assert app._need_engine().lapses == 1
 
 
-async def test_a_renewal_that_finds_no_row_writes_it_again(stage: Stage) -> None:
-    async with stage.app(flow, lease="300ms") as app:
+async def test_a_longer_lease_for_one_attempt_lets_nothing_be_sent_that_began_under_one_that_lapsed(
+    stage: Stage,
+) -> None:
+    async with stage.app(flow, still=True, lease="1h") as app:
         engine = app._need_engine()
+        before = engine.lapses  # as an attempt notes it whose `started` is queued now
+
+        running = engine.lease_for(stage.clock.now(), 2 * 3_600_000)
+        unchanged = engine.lapses
+        stage.clock.advance("3h")
+        engine.leased(engine.lease_for(stage.clock.now(), 60_000))
+
+        assert running is not None
+        assert unchanged == before
+        assert engine.lease_until > stage.clock.now()
+        assert engine.lapses > before
+
+
+async def test_a_renewal_that_finds_no_row_writes_it_again(stage: Stage) -> None:
+    async with stage.app(flow, lease="300ms"):
         before = stage.rows("SELECT id, host, pid, started_at FROM mp_workers")
         stage.write("DELETE FROM mp_workers")
 
@@ -137,7 +154,7 @@ async def test_a_renewal_that_finds_no_row_writes_it_again(stage: Stage) -> None
             return stage.rows("SELECT id, host, pid, started_at FROM mp_workers") == before
 
         await until(written, "its row is there again")
-        assert stage.rows("SELECT lease_until > ? FROM mp_workers", engine.row.started_at if engine.row else 0) == [(1,)]
+        assert stage.rows("SELECT lease_until > started_at FROM mp_workers") == [(1,)]
 
 
 async def test_a_worker_that_thaws_after_its_row_was_removed_is_at_work_again(stage: Stage, others: Others) -> None:
