@@ -212,10 +212,7 @@ class PostgresStore:
             self._encrypted = True
 
     def renew(self, worker: str, until: int) -> bool:
-        """Renew a worker's lease; called from a thread of its own, so it has a connection of its own.
-
-        Return whether the worker has a row, and has not left.
-        """
+        """Renew a worker's lease, from a thread of its own; return whether it has a row, and has not left."""
         if self._renewer is None or self._renewer.closed:
             self._renewer = self._connected()
         try:

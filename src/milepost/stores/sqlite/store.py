@@ -196,10 +196,7 @@ class SqliteStore:
         return batch, answers
 
     def renew(self, worker: str, until: int) -> bool:
-        """Renew a worker's lease; called from a thread of its own, so it has a connection of its own.
-
-        Return whether the worker has a row, and has not left.
-        """
+        """Renew a worker's lease, from a thread of its own; return whether it has a row, and has not left."""
         with named_errors(self.place):
             if self._renewer is None:
                 self._renewer = connect(self.place, create=False)
