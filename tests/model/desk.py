@@ -334,7 +334,7 @@ class Steps:
         asked: Any = self._asked
         failed = ""
         try:
-            await effects._effect(branch, asked, transactional=False)
+            await effects.act(branch, asked)
         except (StepFailed, Denied) as error:
             failed = str(error)
         except Parked as parked:
