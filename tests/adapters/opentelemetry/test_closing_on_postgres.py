@@ -8,6 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import milepost as mp
 from milepost.adapters.opentelemetry import Tracing
+from milepost.observing import Sight
 from tests.servers.fixtures import PostgresDatabase, database, postgres
 
 __all__ = ["database", "postgres"]
@@ -25,7 +26,7 @@ async def closed_after(app: mp.App, runs: set[str], seconds: float) -> int:
     kept = InMemorySpanExporter()
     tracing = Tracing(SimpleSpanProcessor(kept), every="1ms")
     (worker,) = await app.inspect.workers()
-    tracing.opened(app.inspect, worker.id)
+    tracing.opened(Sight(app._need_engine()), worker.id)
     tracing.appended(runs)
     await asyncio.sleep(seconds)
     await tracing.closing()
