@@ -99,9 +99,7 @@ class Threads:
                     self._home = None
 
     def _attach(self, key: str) -> AbstractAsyncContextManager[AttachedRun]:
-        lingers = self.app.hosted or asyncio.get_running_loop() is self._own
-        linger = self._linger if lingers else "0s"
-        return self.app.attach(key=key, authority=self._authority, budget=self._budget, linger=linger)
+        return self.app.attach(key=key, authority=self._authority, budget=self._budget, linger=self._linger)
 
     async def attempt(
         self, key: str, id: str, tool: Tool[..., Any], arguments: Mapping[str, Any] | str, *, send: Send | None = None
@@ -183,6 +181,7 @@ class Threads:
         with self._guard:
             if self._own is None:
                 self._own = asyncio.new_event_loop()
+                self.app.leaves_before(self._own)
                 turns = (self._own, self.app)
                 self._turning = threading.Thread(target=_turn, args=turns, name="milepost-threads", daemon=True)
                 self._turning.start()
