@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from weakref import WeakSet
 
 from milepost.core.authority import Authority
 from milepost.core.duration import Duration, parse_ms
@@ -26,6 +27,7 @@ class Attaching(ABC):
 
     def __init__(self) -> None:
         self._guests = Shared(self._as_guest)
+        self._orderly: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
     @abstractmethod
     def _need_engine(self) -> Engine: ...
@@ -53,9 +55,10 @@ class Attaching(ABC):
         """Open the attached run that `key` names, or begin it, and hold it while the block runs.
 
         Opens the app if it is not open, until nobody is attached any more. `linger` is for a host that attaches for
-        every single call: for so long, and no longer than two seconds in all, the run stays held after the block, and
-        the app open, so that the next call under this key need not take it again. Another process gets it all the same;
-        `leave` gives it back at once. Raises RunHeld while another process, or another block of this one, holds it;
+        every single call: for so long, and no longer than two seconds in all, the run stays held after the block, so
+        that the next call under this key need not take it again. Another process gets it all the same; `leave` gives it
+        back at once. Nothing lingers where no host has opened the app, as nothing tells when such a loop ends (but
+        `leaves_before`). Raises RunHeld while another process, or another block of this one, holds it;
         InvalidDeclaration where the app is open in another event loop.
         """
         linger_s = parse_ms(linger) / 1000
@@ -63,6 +66,8 @@ class Attaching(ABC):
             await self._alone()
         if self.loop not in {None, asyncio.get_running_loop()}:
             raise InvalidDeclaration("this app is open in another event loop: attach there, or make a second App")
+        if not self.hosted and asyncio.get_running_loop() not in self._orderly:
+            linger_s = 0.0
         async with nullcontext() if self.hosted else self._guests.use(linger_s):
             engine = self._need_engine()
             granted = (authority or Authority("")).granted(engine.clock.now())
@@ -71,6 +76,10 @@ class Attaching(ABC):
                 yield run
             finally:
                 await detach(run, key, linger_s)
+
+    def leaves_before(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear that `leave` is awaited in a loop before it ends: then runs may linger there, and the app stay open."""
+        self._orderly.add(loop)
 
     async def leave(self) -> None:
         """Give back, now, the runs that linger; close the app if it is open for them alone. From any event loop."""

@@ -286,6 +286,20 @@ def test_an_app_that_lingers_in_a_loop_of_its_own_is_opened_elsewhere_at_once(
     assert app.loop is None
 
 
+def test_nothing_lingers_in_a_loop_of_which_nothing_tells_when_it_ends(stage: Stage) -> None:
+    """It would be held until the process ends, and not even the process itself could attach to it."""
+    app = mp.App(stage.url, tools=[mail])
+
+    async def attached(id_: str) -> mp.Outcome[str]:
+        async with app.attach(key="k", linger="1s") as run:
+            return await run.attempt(id_, mail, id_)
+
+    for number in range(3):
+        assert asyncio.run(attached(f"c{number}")) == mp.Confirmed(f"sent c{number}")
+        assert stage.rows("SELECT owner IS NULL FROM mp_runs") == [(1,)]
+    assert stage.rows("SELECT count(*) FROM mp_workers WHERE ended_at IS NULL") == [(0,)]
+
+
 async def test_leave_gives_back_what_lingers_and_the_app_stays_open(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ import milepost as mp
 from milepost.adapters.foreign import foreign
 from milepost.adapters.threads import Threads
 from milepost.stores.api import Query
+from tests.crash.killing import ROOT
 from tests.runtime.stage import Stage
 
 NOTE: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -421,3 +422,12 @@ async def test_another_process_with_the_same_key_is_told_who_holds_it_and_takes_
         process.kill()
         process.communicate()
     assert await threads.attempt("k", "c1", mail, {"to": "ann"}) == mp.Confirmed("sent ann")
+
+
+def test_a_process_that_is_forked_is_told_that_threads_do_not_come_along_and_its_parent_goes_on(stage: Stage) -> None:
+    """It would wait for an event loop that does not turn in it."""
+    program = [sys.executable, "-W", "ignore", "-m", "tests.adapters.forked_host", stage.url]
+
+    ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+
+    assert ended.stdout == "child: invalid_declaration\nparent: sent before, sent after\n"

@@ -376,3 +376,17 @@ async def test_a_run_that_was_cancelled_ends_also_where_its_host_never_comes_bac
                 with pytest.raises(mp.RunEnded):
                     await again.attempt("c2", mail, "bob")
     assert outside.sent == ["mail ann", "mail ann"]
+
+
+async def test_what_is_asked_after_a_checkpoint_and_another_attachment_is_a_question_of_its_own(stage: Stage) -> None:
+    """A number that came again could be the key of two things."""
+    app = mp.App(stage.url)
+    numbers: list[object] = []
+
+    for _ in range(3):
+        async with app.attach(key="thread-7") as run:
+            numbers += [run.uuid(), run.uuid()]
+            await run.checkpoint()
+            numbers += [run.uuid(), run.uuid()]
+
+    assert len(set(numbers)) == len(numbers)

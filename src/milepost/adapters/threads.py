@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import wait
@@ -36,6 +37,9 @@ LEAVE_S = 10.0
 GONE_S = 1.0  # a loop that was closed answers nobody: it is looked at now and then
 CLOSED = (
     "the event loop in which this app was open is closed, and never came to this call: make it while the app is open"
+)
+FORKED = (
+    "this app was used before this process was forked, and threads do not come along: make a new App, and what uses it"
 )
 
 
@@ -65,6 +69,7 @@ class Threads:
         self._held: dict[str, Shared[AttachedRun]] = {}
         self._home: asyncio.AbstractEventLoop | None = None  # where it is used now
         self._users = 0
+        self._process = 0  # that it was first used in, from plain threads
         self._own: asyncio.AbstractEventLoop | None = None
         self._turning: threading.Thread | None = None
         self._guard = threading.Lock()
@@ -99,9 +104,7 @@ class Threads:
                     self._home = None
 
     def _attach(self, key: str) -> AbstractAsyncContextManager[AttachedRun]:
-        lingers = self.app.hosted or asyncio.get_running_loop() is self._own
-        linger = self._linger if lingers else "0s"
-        return self.app.attach(key=key, authority=self._authority, budget=self._budget, linger=linger)
+        return self.app.attach(key=key, authority=self._authority, budget=self._budget, linger=self._linger)
 
     async def attempt(
         self, key: str, id: str, tool: Tool[..., Any], arguments: Mapping[str, Any] | str, *, send: Send | None = None
@@ -139,8 +142,12 @@ class Threads:
 
         Several threads may do so at once. It takes the context variables of the caller along. Interrupted (Ctrl-C) it
         cancels the work, and waits a moment for what is recorded of that. Raises what `work` raises; InvalidDeclaration
-        in the loop itself, where only `await` does, and where that loop was closed before it came to this.
+        in the loop itself, where only `await` does, where that loop was closed before it came to this, and in a process
+        that was forked from one which used this.
         """
+        self._process = self._process or os.getpid()
+        if self._process != os.getpid():  # its loop does not turn here
+            raise InvalidDeclaration(FORKED)
         loop = self.app.loop or self._home or self._own_loop()
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is loop:
@@ -183,6 +190,7 @@ class Threads:
         with self._guard:
             if self._own is None:
                 self._own = asyncio.new_event_loop()
+                self.app.leaves_before(self._own)
                 turns = (self._own, self.app)
                 self._turning = threading.Thread(target=_turn, args=turns, name="milepost-threads", daemon=True)
                 self._turning.start()

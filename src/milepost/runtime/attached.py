@@ -16,6 +16,7 @@ A host may make calls from several tasks at once. Each is a branch of its own, a
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -61,6 +62,7 @@ T = TypeVar("T")
 STEPS_A_BOUNDARY = 100
 TRIES = 40
 LOOK_S = 0.05
+PLACE = re.compile(r"@[:/](\d+)")  # of what is no call under an id of the host's, or of an arm
 _anything: Codec[Any] = Codec(Any, "state of an attached run")
 
 
@@ -131,7 +133,8 @@ class HostRun(SegmentRun, AttachedRun):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.branch = HostBranch(session)
-        self.branch.next = sum(1 for step in session.state.steps if step.startswith("@:"))
+        taken = [int(place[1]) for step in session.state.steps if (place := PLACE.match(step))]
+        self.branch.next = max(taken, default=-1) + 1  # not their number: those before the latest boundary are gone
         self._calls: dict[str, list[Any]] = {}
         self._under_way: dict[str, UnderWay] = {}
         self._user_state: Any = None

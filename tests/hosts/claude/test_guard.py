@@ -1,12 +1,13 @@
 """The guard: what the hooks decide, that they fail closed, what the server offers, how calls get their ids and runs."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 from claude_agent_sdk import ClaudeAgentOptions, CLIConnectionError, HookMatcher, query
 
 import milepost as mp
-from milepost.adapters.claude import Guard
+from milepost.adapters.claude import Guard, guarding
 from milepost.adapters.foreign import foreign
 from milepost.errors import InvalidDeclaration
 from milepost.stores.api import Query
@@ -243,3 +244,67 @@ async def test_what_is_declared_wrongly_is_refused_at_once(stage: Stage) -> None
     ):
         with pytest.raises(InvalidDeclaration):
             wrong()
+
+
+async def announce(guard: Guard, session: str, id_: str, name: str) -> None:
+    """Announce a call to the guard, and let it never end."""
+    told = {"tool_name": name, "tool_use_id": id_, "session_id": session, "tool_input": {}}
+    await guard.hooks["PreToolUse"][0].hooks[0](cast("Any", told), None, {"signal": None})
+
+
+async def served(guard: Guard, id_: str) -> str:
+    """Make a call through the guard's server alone; return what the model is told."""
+    line = CommandLine([(id_, "mcp__milepost__pay", {"order": id_})])
+    async for _ in query(
+        prompt="go", options=ClaudeAgentOptions(mcp_servers={"milepost": guard.server}), transport=line
+    ):
+        pass
+    ((text, _),) = line.told
+    return text
+
+
+async def test_calls_whose_end_is_never_told_do_not_gather_in_a_process_that_lives_long(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is denied leaves nothing, and of what a hook after it never told the newest are known."""
+    monkeypatch.setattr(guarding, "KEPT", 3)
+    guard = Guard(mp.App(stage.url, tools=[pay]))
+    await announce(guard, "one", "toolu_1", "mcp__milepost__pay")
+    for number in range(10):
+        await announce(guard, f"session {number}", f"denied_{number}", "Bash")
+    assert await served(guard, "toolu_1") == '{"paid":5}'
+
+    for number in range(2, 5):
+        await announce(guard, "two", f"toolu_{number}", "mcp__milepost__pay")
+
+    assert "no hook has told which session" in await served(guard, "toolu_1")
+    assert [await served(guard, f"toolu_{number}") for number in range(2, 5)] == ['{"paid":5}'] * 3
+    assert await on_record(stage) == {
+        "one": {"@toolu_1": "confirmed"},
+        "two": {f"@toolu_{number}": "confirmed" for number in range(2, 5)},
+    }
+
+
+async def test_commands_that_timed_out_unheard_of_do_not_gather_either(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest is still told what became of it, should its hook come late."""
+    monkeypatch.setattr(guarding, "KEPT", 2)
+    hasty = foreign("Hasty", SHELL, timeout="1ms")
+    guard = Guard(mp.App(stage.url, tools=[hasty]), built_in={"Hasty": hasty})
+    before, after = (guard.hooks[event][0].hooks[0] for event in ("PreToolUse", "PostToolUse"))
+
+    async def told(hook: Any, number: int) -> Any:
+        told = {"tool_use_id": f"toolu_{number}", "session_id": SESSION, "tool_input": {"command": str(number)}}
+        return await hook(
+            {**told, "tool_name": "Hasty", "tool_response": "ok", "hook_event_name": "PostToolUse"}, None, {}
+        )
+
+    for number in range(4):
+        await told(before, number)
+        begun = guard._begun[f"toolu_{number}"]
+        await asyncio.wait([begun.going])
+
+    assert list(guard._begun) == ["toolu_2", "toolu_3"]
+    assert "may have happened" in (await told(after, 3))["hookSpecificOutput"]["additionalContext"]
+    assert await told(after, 0) == {}

@@ -38,6 +38,7 @@ from milepost.definitions.tools import Cost, Tool
 from milepost.errors import InvalidDeclaration, MilepostError, NotSent
 
 Word: TypeAlias = Literal["allow", "deny", "ask", "defer"]
+KEPT = 1_000  # calls whose end no hook told of (an interrupt, a second hook that denied): what is older is let go
 
 
 class ToolErred(Exception):
@@ -89,8 +90,9 @@ class Guard:
         self._key = key
         self._name = server
         self._ours = {f"mcp__{server}__{tool.name}" for tool in offered}
-        self._sessions: dict[str, str] = {}  # by the id of a call that is announced and has not ended
-        self._seen: set[str] = set()
+        self._sessions: dict[str, str] = {}  # by the id of a call of ours that is announced and has not ended
+        self._only: str | None = None  # the session that was heard of, while there was no other
+        self._several = False
         self._begun: dict[str, Begun] = {}
         self.server = server_of(server, offered, self._make)
         self.hooks: dict[Any, list[HookMatcher]] = {
@@ -116,17 +118,26 @@ class Guard:
     async def _before(self, told: Any, _id: str | None, _context: Any) -> dict[str, Any]:
         """Decide on a call."""
         name, id_, session = told["tool_name"], told["tool_use_id"], told["session_id"]
-        self._sessions[id_] = session
-        self._seen.add(session)
+        self._heard_of(session)
         if name in self._ours:
+            self._sessions[id_] = session
+            if len(self._sessions) > KEPT:
+                del self._sessions[next(iter(self._sessions))]
             return _decision("allow", "the call goes through Milepost, which decides on it")
         rule = self._rules.get(name, self._undeclared)
         if isinstance(rule, ForeignTool):
-            return await self._begin(rule, id_, told["tool_input"])
+            return await self._begin(rule, self._key or session, id_, told["tool_input"])
         why = "declared so" if name in self._rules else "no such tool is declared to Milepost's guard"
         return _decision(rule, f"{name}: {why}")
 
-    async def _begin(self, tool: ForeignTool, id_: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _heard_of(self, session: str) -> None:
+        """Take note of a session. Raises TypeError for what is no id."""
+        if not isinstance(session, str):
+            raise TypeError(session)
+        self._several = self._several or self._only not in {None, session}
+        self._only = None if self._several else session
+
+    async def _begin(self, tool: ForeignTool, key: str, id_: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Let a call begin once that is on record, else deny it and say what came of it instead."""
         loop = asyncio.get_running_loop()
         started: asyncio.Future[None] = loop.create_future()
@@ -138,7 +149,6 @@ class Guard:
             started.set_result(None)
             return await ended
 
-        key = self._key_of(id_)
         try:
             if self._calls.under_way(key, tool, arguments):
                 return _decision("deny", f"An equal call of {tool.name} is being made right now. Wait for its result.")
@@ -150,7 +160,7 @@ class Guard:
                 going.cancel()  # the command line has given the call up
                 raise
             if started.done() and not going.done():
-                self._begun[id_] = Begun(tool, going, ended)
+                self._note(id_, Begun(tool, going, ended))
                 return _decision("allow", f"{tool.name} is on record as started")
             attempted = await going
             done = attempted.equals is None and isinstance(attempted.outcome, Confirmed)
@@ -158,6 +168,14 @@ class Guard:
             return _decision("deny", before + said(attempted, tool).text)
         except MilepostError as error:
             return _decision("deny", refused(error, tool).text)
+
+    def _note(self, id_: str, begun: Begun) -> None:
+        """Keep a call for its hook after it; what has timed out meanwhile is kept for a while."""
+        self._begun[id_] = begun
+        if len(self._begun) > KEPT:
+            over = next((one for one, earlier in self._begun.items() if earlier.going.done()), None)
+            if over is not None:
+                del self._begun[over]
 
     async def _after(self, told: Any, _id: str | None, _context: Any) -> dict[str, Any]:
         """Record what came of a call that the command line made."""
@@ -195,8 +213,8 @@ class Guard:
             return self._key
         if id_ in self._sessions:
             return self._sessions[id_]
-        if len(self._seen) == 1:
-            return next(iter(self._seen))
+        if self._only is not None:
+            return self._only
         raise InvalidDeclaration(
             "no hook has told which session this call belongs to: give the guard's hooks to the client as well "
             '(guard.guarded(options)), or name the run: Guard(app, key="…").'
