@@ -67,9 +67,6 @@ class Line:
     def claim(self, step: Any) -> Any:
         return self.session.state.steps.get(step.id)
 
-    def answered(self, step: str) -> bool:  # noqa: ARG002  as of a segment, which answers nothing where it is closing
-        return False
-
     async def barrier(self) -> None:
         self.barriers += 1
         self.session.unclaimed.clear()
