@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from milepost.errors import StoreBusy, StoreFailed
-from milepost.runtime.writer import HALF_LEAST, IN_A_ROW
+from milepost.runtime.writer import HALF_LEAST, IN_A_ROW, QUEUE_MAX
 from milepost.stores.api import Append, Operation
-from tests.runtime.disks import Far, Refusals, append, writing
+from tests.runtime.disks import Disk, Far, Refusals, append, writing
 
 
 async def test_a_batch_that_is_sent_alone_is_under_way_before_the_loop_turns() -> None:
@@ -169,4 +169,54 @@ async def test_half_of_many_that_cannot_be_sent_is_written_with_the_others() -> 
 
     assert await asyncio.gather(*futures) == [*range(many)]
     assert [len(batch) for batch in disk.batches] == [many, many]
+    await writer.close()
+
+
+class Unsayable(Far):
+    """A store that cannot even put together what it is asked to send, or to write."""
+
+    def __init__(self, *, sends: bool) -> None:
+        super().__init__()
+        self.errors = [ValueError("it cannot be said")]
+        self.sends = sends
+
+    def depart(self, operations: Sequence[Operation], landed: Callable[[list[Any] | Exception], None]) -> bool:
+        if self.sends:
+            self._write(operations)
+        return self.sends and super().depart(operations, landed)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("sends", [True, False])
+async def test_a_batch_that_cannot_be_put_together_fails_the_store_and_nobody_waits_for_ever(
+    *, alone: bool, sends: bool
+) -> None:
+    writer = writing(Unsayable(sends=sends))
+    refusals = Refusals()
+    writer.put(append(b"0"), refusals.append)
+
+    futures = [writer.durable(append(b"1"), alone=alone)]
+    if not alone:
+        futures.append(writer.durable(append(b"2")))
+
+    for future in futures:
+        with pytest.raises(StoreFailed, match="it cannot be said") as told:
+            await asyncio.wait_for(future, 1)
+        assert type(told.value.__cause__) is ValueError
+    assert [type(one) for one in refusals] == [StoreFailed]
+    with pytest.raises(StoreFailed):
+        writer.put(append(b"3"), refusals.append)
+    await asyncio.wait_for(writer.close(), 1)
+
+
+async def test_what_was_given_back_is_counted_again() -> None:
+    writer = writing(Disk(slow=True))
+    writer.put(append(*[b"0"] * QUEUE_MAX), Refusals().append)
+    assert writer.crowded
+
+    future = writer.durable(append(b"1"), alone=True)
+
+    assert writer.crowded
+    assert await asyncio.wait_for(future, 1) == 1
+    assert not writer.crowded
     await writer.close()

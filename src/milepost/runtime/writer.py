@@ -9,8 +9,9 @@ Where the store is far away and can be sent a batch without waiting (`depart`), 
 meanwhile is written behind it.
 
 What may go wrong. A refusal (a lost epoch, a switch, an identity that is taken) concerns one append and goes back to
-its caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown:
-everything that waits is told so, the writer accepts nothing more, and the process has to reopen and read back.
+its caller. A busy file wrote nothing, so the same batch is tried again, a few times. A commit that raised is unknown,
+whatever it raised, and to go on without its batch would leave holes in records: everything that waits is told so, the
+writer accepts nothing more, and the process has to reopen and read back.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Writer:
             answers = self._store.commit_now([operation for operation, _, _ in batch], must=must)
         except StoreBusy:
             self._give_back(batch)  # nothing was written; the writer tries again, and counts
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  it is told to all who wait
             self._fail(error, batch)
         else:
             if answers is not None:
@@ -152,8 +153,13 @@ class Writer:
             self._give_back(batch)
 
     def _sent(self, batch: list[Queued]) -> bool:
-        """Send a batch without waiting, where the store does that; say whether it is under way."""
-        self._committing = self._store.depart([operation for operation, _, _ in batch], partial(self._landed, batch))
+        """Send a batch without waiting, where the store does that; say whether it is dealt with."""
+        operations = [operation for operation, _, _ in batch]
+        try:
+            self._committing = self._store.depart(operations, partial(self._landed, batch))
+        except Exception as error:  # noqa: BLE001  it is told to all who wait
+            self._fail(error, batch)
+            return True
         self._since = asyncio.get_running_loop().time()
         return self._committing
 
@@ -184,6 +190,7 @@ class Writer:
 
     def _give_back(self, batch: list[Queued]) -> None:
         self._queue = batch
+        self._entries = sum(len(operation.entries) for operation, _, _ in batch if type(operation) is Append)
         self._waiting = sum(future is not None for _, future, _ in batch)
         self.turn -= 1  # it was not taken after all: what a session counts by turns is still to be written
         self._hurry()
@@ -257,7 +264,7 @@ class Writer:
         operations = [operation for operation, _, _ in batch]
         try:
             answers = await self._try(operations)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  it is told to all who wait
             self._fail(error, batch)
         else:
             self._answer(batch, answers)
@@ -286,7 +293,11 @@ class Writer:
         raise AssertionError
 
     def _fail(self, error: Exception, batch: list[Any]) -> None:
-        self.failed = error if isinstance(error, StoreFailed) else StoreFailed(str(error))
+        if isinstance(error, StoreFailed):
+            self.failed = error
+        else:
+            self.failed = StoreFailed(str(error))
+            self.failed.__cause__ = error
         waiting = [*batch, *self._queue]
         self._queue = []
         for _, future, refused in waiting:
