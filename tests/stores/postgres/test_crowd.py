@@ -1,19 +1,23 @@
 """Workers that want the same runs: each has a share of what is due, and seldom comes second."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from milepost.core.queues import EVERYTHING, Place
 from milepost.stores.api import Head
 from milepost.stores.fleet import Enlist, WorkerRow
+from milepost.stores.postgres.connection import SQL
 from milepost.stores.postgres.crowd import Apart, Crowd
 from milepost.testing.store_conformance.subject import Subject, append, claim
 from tests.stores.postgres.conftest import PostgresPlace
 
 NOW = 100
 LATER = 10**15
+DUE = 300
 on_each_version = pytest.mark.parametrize("postgres_version", [15, 18], ids=lambda version: f"postgres-{version}")
 on_the_newest = pytest.mark.parametrize("postgres_version", [18], ids=lambda version: f"postgres-{version}")
 
@@ -202,3 +206,35 @@ def test_four_workers_that_ask_for_all_there_is_have_each_run_once_and_come_seco
         assert second <= 40  # looking in the order of turns: 1,200
 
     asyncio.run(scene())
+
+
+# ---------------------------------------------------------------- what a look costs
+
+
+@on_each_version
+def test_a_look_passes_what_is_due_a_few_times_and_not_once_for_each_of_it(stores: PostgresPlace) -> None:
+    """Counted in its plan. It took half a second of every look among ten thousand, and no result told."""
+
+    async def scene() -> None:
+        store = await stores.open()
+        subject = Subject(stores, store)
+        await subject.write(worker("w0"), worker("w1"))
+        for number in range(DUE):
+            await subject.create(f"a{number:03}", due=1)
+        subject.close()
+
+    asyncio.run(scene())
+    with psycopg.connect(stores.url) as connection:
+        asked = b"EXPLAIN (ANALYZE, FORMAT JSON) " + SQL["due_apart"]
+        answer = psycopg.RawCursor(connection).execute(asked, [NOW, '["desk"]', None, 20, "w0", False]).fetchone()
+
+    assert answer is not None
+    passed = sum(node["Actual Rows"] * node["Actual Loops"] for node in nodes(answer[0][0]["Plan"]))
+    assert DUE < passed < 20 * DUE
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return the nodes of a plan."""
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes(below)

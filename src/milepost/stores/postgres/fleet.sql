@@ -33,7 +33,7 @@ WITH crew AS (
         AND ($3::text IS NULL OR queue IN (SELECT json_array_elements_text($3::json)))
     ORDER BY priority DESC, due, run
     LIMIT $4::bigint * (SELECT CASE WHEN many > 1 THEN least(8 * many, 64) ELSE 1 END FROM crew)
-), seen AS (
+), seen AS MATERIALIZED ( -- else worked out anew for each of them
     SELECT CASE WHEN NOT $6::bool THEN ($4::bigint + 7) / 8
             WHEN max(priority) = max(priority) FILTER (WHERE share = 0) THEN 0
             ELSE (count(*) FILTER (WHERE share > 0) + 1) / 2 END AS may,
