@@ -1,6 +1,6 @@
 """A lease says how long to leave a worker alone; nothing is sent in its last moments."""
 
-from milepost.core.lease import KEPT_MS, MARGIN_MS, kept_until, lapsed, may_send, needed_until, renew_every_ms
+from milepost.core.lease import MARGIN_MS, lapsed, may_send, needed_until, renew_every_ms
 
 
 def test_a_lease_is_renewed_three_times_before_it_lapses() -> None:
@@ -34,17 +34,3 @@ def test_where_nothing_may_be_sent_any_more_nobody_else_may_claim_yet() -> None:
     gap = [now for now in range(8_000, 12_000) if not may_send(lease_until, now) and not lapsed(lease_until, now)]
 
     assert len(gap) == MARGIN_MS - 1
-
-
-def test_the_row_of_a_worker_that_left_is_kept_for_a_day() -> None:
-    assert kept_until(1_000, 0, 50_000) == 50_000 + KEPT_MS
-
-
-def test_the_row_of_a_worker_that_vanished_is_kept_until_every_attempt_s_time_has_run_out() -> None:
-    started_at, timeout = 1_000, 3 * KEPT_MS
-    lease_until = needed_until(
-        started_at + 500, timeout
-    )  # an attempt began under it, and bytes may leave until it lapses
-
-    assert kept_until(started_at, lease_until, None) >= needed_until(lease_until, timeout)
-    assert kept_until(started_at, started_at + 30_000, None) == started_at + 30_000 + KEPT_MS

@@ -133,26 +133,3 @@ def test_stopping_is_a_persons_and_a_worker_does_not_take_it_back(desk: Desk) ->
             assert (await worker._need_engine().store.run(handle.id)).status == "killed"
 
     asyncio.run(stop())
-
-
-@pytest.mark.parametrize("granted", ["SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE"])
-def test_rows_of_workers_that_are_gone_are_removed_where_the_grants_are_new_enough(
-    database: PostgresDatabase, desk: Desk, granted: str
-) -> None:
-    """Grants of an earlier release refuse it: then the rows stay, and the worker works."""
-    database.server.execute("REVOKE ALL ON mp_workers FROM milepost_worker", database.name)
-    database.server.execute(f"GRANT {granted} ON mp_workers TO milepost_worker", database.name)
-    database.server.execute(
-        "INSERT INTO mp_workers (id, host, pid, started_at, lease_until, ended_at) VALUES ('gone', 'h', 1, 1, 0, 1)",
-        database.name,
-    )
-
-    async def open_and_start() -> None:
-        async with desk.app("working") as worker:
-            handle = await worker.start(desk.flow, "o1", authority=mp.Authority("bot"))
-            await parked(worker, handle.id, "authority")
-
-    asyncio.run(open_and_start())
-
-    left = database.server.execute("SELECT id FROM mp_workers WHERE id = 'gone'", database.name)
-    assert bool(left) is ("DELETE" not in granted)

@@ -88,8 +88,9 @@ class MortalStore(SqliteStore):
             self.on_commit(operations, answers)
         return answers
 
-    def renew(self, worker: str, until: int) -> bool:
-        return self.dead or super().renew(worker, until)
+    def renew(self, worker: str, until: int) -> None:
+        if not self.dead:
+            super().renew(worker, until)
 
 
 class _OneTurn:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 LEASE_MS = 30_000
 MARGIN_MS = 1_000
-KEPT_MS = 86_400_000
 
 
 def renew_every_ms(lease_ms: int) -> int:
@@ -33,15 +32,3 @@ def needed_until(now: int, timeout_ms: int) -> int:
 def may_send(lease_until: int, now: int) -> bool:
     """Say whether bytes may still leave under this lease."""
     return now + MARGIN_MS <= lease_until
-
-
-def kept_until(started_at: int, lease_until: int, ended_at: int | None) -> int:
-    """Return until when the row of a worker must be kept: it may be asked how long the worker's attempts may act.
-
-    Under a lease bytes may leave until it lapses, and what they began may take a timeout more. Every attempt had a
-    lease past its own timeout when it started, so none takes longer than from the worker's start to the lease's end. A
-    worker that left sends nothing more, and has no lease that could be asked for. Moments are milliseconds since 1970.
-    """
-    if ended_at is not None:
-        return ended_at + KEPT_MS
-    return lease_until + max(KEPT_MS, lease_until - started_at)

@@ -263,7 +263,7 @@ class Inspector:
         return await self._store.switches()
 
     async def workers(self) -> list[WorkerRow]:
-        """Return every worker that has a row: those at work, and those that have not been gone for long."""
+        """Return every worker that was ever enlisted."""
         return await self._store.workers()
 
     async def verify(self, run_id: str) -> Verified:

@@ -25,7 +25,7 @@ from milepost.core.decide import Enter, GoBack, Migrate, Release, Rest, Settle, 
 from milepost.core.inbox import journal
 from milepost.core.state import fold
 from milepost.errors import Damaged, EpochLost, MilepostError, StoreFailed, Waiting
-from milepost.runtime import approvals, boundaries, compatibility, enlisting, rewinding, ruling, words
+from milepost.runtime import approvals, boundaries, compatibility, rewinding, ruling, words
 from milepost.runtime.session import Session
 from milepost.stores.api import Claim, Status
 
@@ -70,7 +70,6 @@ async def advance(
 
 async def claim(engine: Engine, run_id: str, owner_was: str | None) -> Session:
     """Take the run under the next epoch and load it."""
-    await enlisting.again_if_lapsed(engine)
     now = engine.clock.now()
     dead = (owner_was,) if owner_was is not None and engine.is_dead(owner_was) else ()
 
@@ -78,7 +77,6 @@ async def claim(engine: Engine, run_id: str, owner_was: str | None) -> Session:
         return codec.encode(e.Claimed(at=now, epoch=epoch, owner=engine.worker, dead=dead))
 
     head: Head = await engine.writer.durable(Claim(run_id, engine.worker, owner_was, now, entry, engine.serving.limits))
-    await enlisting.again_if_lapsed(engine)  # frozen in between, this process may have lost its row after all
     try:
         return await load(engine, head)
     except Exception as error:

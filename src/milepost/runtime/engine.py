@@ -14,8 +14,8 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,7 +35,7 @@ from milepost.definitions.call import Call
 from milepost.definitions.redaction import Redactor
 from milepost.definitions.rules import PolicyFile
 from milepost.errors import Damaged, Diverged, InvalidDeclaration, MilepostError, StoreFailed
-from milepost.runtime import effects, enlisting, locks, reconcile, starting, waits
+from milepost.runtime import effects, locks, reconcile, starting, waits
 from milepost.runtime.clock import Clock, SystemClock
 from milepost.runtime.lingering import Lingering
 from milepost.runtime.threads import Deadlines, Threads, tamed
@@ -99,7 +99,6 @@ class Engine:
         self.deadlines = Deadlines()
         self.threads = Threads()
         self.sessions: dict[str, Session] = {}
-        self.row: WorkerRow | None = None
         self.machine = self.worker = ""  # of a client: no worker is near it, and it proves nobody dead
         self.draining = False
         self.family: set[str] | None = None
@@ -141,9 +140,8 @@ class Engine:
         locks.clear(self.store.local)
         locks.hold(self.store.local, self.worker)
         self.lease_until = now + self.lease_ms
-        self.row = WorkerRow(self.worker, self.machine, os.getpid(), now, self.lease_until)
-        await self.writer.durable(Enlist(self.row))
-        await enlisting.delist(self)
+        row = WorkerRow(self.worker, self.machine, os.getpid(), now, self.lease_until)
+        await self.writer.durable(Enlist(row))
         self._renewing = threading.Thread(target=self._renew, name="milepost-lease", daemon=True)
         self._renewing.start()
 
@@ -174,19 +172,11 @@ class Engine:
                 self.lapses += 1  # what was held may be held elsewhere by now: renewing does not bring it back
             until = now + self.lease_ms
             try:
-                renewed = self.store.renew(self.worker, until)
+                self.store.renew(self.worker, until)
             except MilepostError as error:
                 log.warning("lease of %s not renewed: %s", self.worker, error)
             else:
-                if renewed:
-                    self.lease_until = max(self.lease_until, until)
-                elif self.loop is not None:
-                    with suppress(RuntimeError):  # the loop is closed already
-                        self.loop.call_soon_threadsafe(self._enlist_again)
-
-    def _enlist_again(self) -> None:
-        if not self.writer.closed:
-            self._later(enlisting.again(self), f"{self.worker} not enlisted again")
+                self.lease_until = max(self.lease_until, until)
 
     @property
     def halted(self) -> bool:
@@ -201,8 +191,6 @@ class Engine:
         until = needed_until(now, timeout_ms)
         if until <= self.lease_until:
             return None
-        if lapsed(self.lease_until, now):
-            self.lapses += 1  # as in `_renew`: what was begun under the old lease is not sent under the longer one
         return (self.worker, until + self.lease_ms // 6)  # in strides: else every attempt would write a new lease
 
     def leased(self, lease: tuple[str, int] | None) -> None:
@@ -434,18 +422,12 @@ class Engine:
         """Deliver a message without waiting for it."""
 
         async def deliver() -> None:
-            await self.writer.durable(Deliver(post))
-
-        self._later(deliver(), f"message {post.message_id} for run {post.run_id} not delivered")
-
-    def _later(self, work: Coroutine[Any, Any, None], otherwise: str) -> None:
-        async def tried() -> None:
             try:
-                await work
+                await self.writer.durable(Deliver(post))
             except MilepostError as error:
-                log.warning("%s: %s", otherwise, error)
+                log.warning("message %s for run %s not delivered: %s", post.message_id, post.run_id, error)
 
-        task = asyncio.get_running_loop().create_task(tried())
+        task = asyncio.get_running_loop().create_task(deliver())
         self._posting.add(task)
         task.add_done_callback(self._posting.discard)
 

@@ -19,7 +19,7 @@ import msgspec
 from milepost.core.breaker import Event, Probing
 from milepost.core.queues import DEFAULT, SOMEWHERE, Limit, Place
 from milepost.errors import MilepostError
-from milepost.stores.fleet import Declare, Delist, Enlist, FleetReads, Tick
+from milepost.stores.fleet import Declare, Enlist, FleetReads, Tick
 from milepost.stores.keeping import MarkSeal, Prunable, Prune, RunCopy, Standing, TakeIn
 from milepost.stores.pools import PoolReads, PoolSpent, Reserve, SetCeiling
 from milepost.stores.waits import Awaited
@@ -312,7 +312,7 @@ class Emit:
 
 
 Operation = (
-    Append | Create | Claim | Deliver | Kill | Enlist | Delist | Emit | Throw | SetCeiling | MarkSeal | Prune | TakeIn
+    Append | Create | Claim | Deliver | Kill | Enlist | Emit | Throw | SetCeiling | MarkSeal | Prune | TakeIn
     | Declare | Tick
 )  # fmt: skip
 
@@ -477,6 +477,6 @@ class Store(PoolReads, FleetReads, Protocol):
     async def copy(self, run_id: str) -> RunCopy: ...
     async def checks(self, now: int) -> list[Check]: ...
     async def pages(self) -> Check: ...
-    def renew(self, worker: str, until: int) -> bool: ...  # whether the worker has a row, and has not left
+    def renew(self, worker: str, until: int) -> None: ...
     def end_worker(self, worker: str, at: int) -> None: ...
     def close(self) -> None: ...

@@ -31,16 +31,9 @@ class WorkerRow:
 
 @dataclass(slots=True)
 class Enlist:
-    """Write a worker's row. One that is there already gets the longer lease of the two, unless the worker has left."""
+    """Write a worker's row."""
 
     worker: WorkerRow
-
-
-@dataclass(slots=True)
-class Delist:
-    """Remove rows of workers that are gone, each only if its lease is as it was read and its worker holds no run."""
-
-    workers: Sequence[WorkerRow]
 
 
 @dataclass(slots=True)
@@ -169,11 +162,11 @@ class FleetReads(Protocol):
         ...
 
     async def holders(self) -> list[WorkerRow]:
-        """Return the workers that hold runs, alive or not. One that has no row has a lease that lapsed in 1970."""
+        """Return the workers that hold runs, alive or not."""
         ...
 
     async def workers(self) -> list[WorkerRow]:
-        """Return every worker that has a row: those at work, and those that have not been gone for long."""
+        """Return every worker that was ever enlisted."""
         ...
 
     async def children(self, run_id: str, most: int, *, live: bool = False) -> list[tuple[str, str]]:

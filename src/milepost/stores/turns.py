@@ -172,7 +172,7 @@ class FleetReading(ABC):
         return [WorkerRow(id_, host, pid, 0, until, ended) for id_, host, pid, until, ended in rows]
 
     def workers(self) -> list[WorkerRow]:
-        """Return every worker that has a row: those at work, and those that have not been gone for long."""
+        """Return every worker that was ever enlisted."""
         return [WorkerRow(*row) for row in self._sql.run("workers")]
 
     def children(self, run_id: str, most: int, *, live: bool = False) -> list[tuple[str, str]]:

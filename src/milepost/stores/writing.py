@@ -43,7 +43,7 @@ from milepost.stores.api import (
     Throw,
 )
 from milepost.stores.facts import Facts
-from milepost.stores.fleet import Declare, Delist, Enlist, Tick
+from milepost.stores.fleet import Declare, Enlist, Tick
 from milepost.stores.keeping import MarkSeal, Prune, TakeIn
 from milepost.stores.pooling import Pools
 from milepost.stores.pools import PoolShort, SetCeiling
@@ -253,9 +253,6 @@ class Batch(ABC):
             case Enlist(worker=worker):
                 row = (worker.id, worker.host, worker.pid, worker.started_at, worker.lease_until)
                 self.sql.do("put_worker", *row)
-                return None
-            case Delist(workers=workers):
-                self.sql.many("drop_worker", [(worker.id, worker.lease_until) for worker in workers])
                 return None
             case MarkSeal():
                 return pruning.mark(self, operation)

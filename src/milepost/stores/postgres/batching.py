@@ -55,8 +55,7 @@ STALE = {
 HARMLESS = {
     "note_batch",
     *COMMUTE, "put_effect", "drop_effect", "waits_no_more", "put_approval", "answer_approval", "take_message",
-    "deliver", "insert_event", "put_worker", "drop_worker", "renew_worker", "claim_once", "settle_once", "release_once",
-    "lock_turns",
+    "deliver", "insert_event", "put_worker", "renew_worker", "claim_once", "settle_once", "release_once", "lock_turns",
     "wake_run", "wake_patiently", "wait_for", "put_reserved", "drop_reserved", "take_reserved", "put_spent",
     "put_overspent", "set_switch", "lift_switch", "put_breaker", "drop_breaker", "due_by_then", "due_only_then",
 }  # fmt: skip

@@ -43,10 +43,10 @@ SELECT id, run_id, step, path, tool, args, asked_at, standing, by FROM (
 -- name: workers
 SELECT id, host, pid, started_at, lease_until, ended_at FROM mp_workers ORDER BY started_at;
 
--- Owners of runs that were never released, whatever became of them: one that has no row has no lease either.
+-- Owners of runs that were never released, whatever became of them.
 -- name: holders
-SELECT o.owner, coalesce(w.host, ''), coalesce(w.pid, 0), coalesce(w.lease_until, 0), w.ended_at
-FROM (SELECT DISTINCT owner FROM mp_runs WHERE owner IS NOT NULL) AS o LEFT JOIN mp_workers w ON w.id = o.owner;
+SELECT w.id, w.host, w.pid, w.lease_until, w.ended_at FROM mp_workers w
+WHERE w.id IN (SELECT DISTINCT owner FROM mp_runs WHERE owner IS NOT NULL);
 
 -- name: events_after
 SELECT id, at, body FROM mp_events WHERE run = $1 AND id > $2 ORDER BY id LIMIT 500;

@@ -211,20 +211,18 @@ class PostgresStore:
             self._line.alone(lambda sql: hiding.turn_on(sql, cipher))
             self._encrypted = True
 
-    def renew(self, worker: str, until: int) -> bool:
-        """Renew a worker's lease, from a thread of its own; return whether it has a row, and has not left."""
+    def renew(self, worker: str, until: int) -> None:
+        """Renew a worker's lease; called from a thread of its own, so it has a connection of its own."""
         if self._renewer is None or self._renewer.closed:
             self._renewer = self._connected()
         try:
             with named_errors(self.place):
                 asked_at = since_boot()
-                renewed = PostgresStatements(self._renewer).run("renewed", until, worker)
-                for (now,) in renewed:
+                for (now,) in PostgresStatements(self._renewer).run("renewed", until, worker):
                     self._line.clock.heard(now, asked_at)
         except StoreError:
             self._renewer.close()
             raise
-        return bool(renewed)
 
     def end_worker(self, worker: str, at: int) -> None:
         """Write that a worker left in good order."""
@@ -422,7 +420,7 @@ class PostgresStore:
         return await self._read(Reads.holders)
 
     async def workers(self) -> list[WorkerRow]:
-        """Return every worker that has a row: those at work, and those that have not been gone for long."""
+        """Return every worker that was ever enlisted."""
         return await self._read(Reads.workers)
 
     async def effects(self, run_id: str | None = None) -> list[OpenEffect]:

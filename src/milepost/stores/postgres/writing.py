@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from milepost.stores.api import Append, Claim, Create, Deliver, Emit
-from milepost.stores.fleet import Delist, Enlist
+from milepost.stores.fleet import Enlist
 from milepost.stores.postgres.batching import WireStatements
 from milepost.stores.postgres.guarded import GuardedTx
 from milepost.stores.statements import Recount
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from milepost.stores.postgres.locking import Begun
     from milepost.stores.postgres.statements import PostgresStatements
 
-MAY_SHARE = (Append, Claim, Create, Deliver, Emit, Enlist, Delist)
+MAY_SHARE = (Append, Claim, Create, Deliver, Emit, Enlist)
 PLACES = 1 << 16  # places for entries in one number of mp_batches
 # What an append that is not written together with others may change for runs beside its own.
 ALONE_NEEDS_ALL = ("once", "once_settled", "probe", "tried")

@@ -169,18 +169,7 @@ FROM unnest($1::text[], $2::text[], $3::text[]) AS u (verdict, by, id)
 WHERE a.id = u.id;
 
 -- name: put_worker
-INSERT INTO mp_workers AS w (id, host, pid, started_at, lease_until) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (id) DO UPDATE SET lease_until = greatest(w.lease_until, excluded.lease_until) WHERE w.ended_at IS NULL;
-
--- What somebody else is at, be it to renew it or to remove it too, stays his. A run that is claimed in this very moment is
--- not seen here: whoever claims looks at the lease once more behind that, and enlists again.
--- name: drop_worker
-WITH gone AS MATERIALIZED (
-    SELECT w.id FROM mp_workers w JOIN unnest($1::text[], $2::bigint[]) AS u (id, until) ON w.id = u.id AND w.lease_until = u.until
-    WHERE NOT EXISTS (SELECT 1 FROM mp_runs WHERE owner = w.id)
-    FOR UPDATE OF w SKIP LOCKED
-)
-DELETE FROM mp_workers WHERE id IN (SELECT id FROM gone);
+INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES ($1, $2, $3, $4, $5);
 
 -- name: renew_worker
 UPDATE mp_workers w SET lease_until = greatest(w.lease_until, u.until)

@@ -213,12 +213,7 @@ UPDATE mp_runs SET (due, until) = (
 SELECT scope, count(*) FROM mp_waits GROUP BY scope;
 
 -- name: put_worker
-INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET lease_until = max(lease_until, excluded.lease_until) WHERE ended_at IS NULL;
-
--- name: drop_worker
-DELETE FROM mp_workers
-WHERE id = ? AND lease_until = ? AND NOT EXISTS (SELECT 1 FROM mp_runs WHERE mp_runs.owner = mp_workers.id);
+INSERT INTO mp_workers (id, host, pid, started_at, lease_until) VALUES (?, ?, ?, ?, ?);
 
 -- name: renew_worker
 UPDATE mp_workers SET lease_until = max(lease_until, ?) WHERE id = ? AND ended_at IS NULL;
@@ -229,10 +224,10 @@ UPDATE mp_workers SET ended_at = ?, lease_until = 0 WHERE id = ?;
 -- name: workers
 SELECT id, host, pid, started_at, lease_until, ended_at FROM mp_workers ORDER BY started_at;
 
--- Owners of runs that were never released, whatever became of them: one that has no row has no lease either.
+-- Owners of runs that were never released, whatever became of them.
 -- name: holders
-SELECT o.owner, coalesce(w.host, ''), coalesce(w.pid, 0), coalesce(w.lease_until, 0), w.ended_at
-FROM (SELECT DISTINCT owner FROM mp_runs WHERE owner IS NOT NULL) AS o LEFT JOIN mp_workers w ON w.id = o.owner;
+SELECT w.id, w.host, w.pid, w.lease_until, w.ended_at FROM mp_workers w
+WHERE w.id IN (SELECT DISTINCT owner FROM mp_runs WHERE owner IS NOT NULL);
 
 -- name: insert_event
 INSERT INTO mp_events (run, at, body) SELECT run, ?, ? FROM mp_runs WHERE id = ?;

@@ -195,13 +195,12 @@ class SqliteStore:
             raise
         return batch, answers
 
-    def renew(self, worker: str, until: int) -> bool:
-        """Renew a worker's lease, from a thread of its own; return whether it has a row, and has not left."""
+    def renew(self, worker: str, until: int) -> None:
+        """Renew a worker's lease; called from a thread of its own, so it has a connection of its own."""
         with named_errors(self.place):
             if self._renewer is None:
                 self._renewer = connect(self.place, create=False)
             self._renewer.execute(SQL["renew_worker"], (until, worker)).fetchall()
-            return self._renewer.changes() > 0
 
     def end_worker(self, worker: str, at: int) -> None:
         """Write that a worker left in good order."""
@@ -336,7 +335,7 @@ class SqliteStore:
         return self._reads.holders()
 
     async def workers(self) -> list[WorkerRow]:
-        """Return every worker that has a row: those at work, and those that have not been gone for long."""
+        """Return every worker that was ever enlisted."""
         return self._reads.workers()
 
     async def effects(self, run_id: str | None = None) -> list[OpenEffect]:

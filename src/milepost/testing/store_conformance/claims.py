@@ -6,7 +6,7 @@ import asyncio
 
 from milepost.errors import EpochLost, UnknownRun
 from milepost.stores.api import Create, EffectRow, NewRun, Once
-from milepost.stores.fleet import Delist, Enlist, WorkerRow
+from milepost.stores.fleet import Enlist, WorkerRow
 from milepost.testing.store_conformance.subject import (
     Subject,
     append,
@@ -262,62 +262,6 @@ class Claims:
 
         (worker,) = await subject.store.workers()
         assert (worker.ended_at, worker.lease_until) == (50, 0)
-
-    @proves
-    async def test_an_owner_that_has_no_row_is_a_holder_whose_lease_lapsed(self, subject: Subject) -> None:
-        await subject.held("a1", "worker-1")
-
-        (holder,) = await subject.store.holders()
-
-        assert holder == WorkerRow("worker-1", "", 0, 0, 0, None)
-
-    @proves
-    async def test_rows_of_workers_are_removed_unless_they_changed_or_their_workers_hold_runs(
-        self, subject: Subject
-    ) -> None:
-        for worker in ("worker-1", "worker-2", "worker-3", "worker-4"):
-            await subject.done(Enlist(WorkerRow(worker, "host", 7, 1, 100)))
-        await subject.held("a1", "worker-2")
-        subject.store.end_worker("worker-4", 50)
-        read = await subject.store.workers()
-        subject.store.renew("worker-3", 300)
-
-        await subject.done(Delist(read))
-        left = [worker.id for worker in await subject.store.workers()]
-        await subject.done(Delist(read))
-
-        assert left == ["worker-2", "worker-3"]
-        assert [worker.id for worker in await subject.store.workers()] == left
-        assert (await subject.store.run("a1")).owner == "worker-2"
-
-    @proves
-    async def test_a_worker_whose_row_was_removed_is_told_at_its_renewal_and_may_enlist_again(
-        self, subject: Subject
-    ) -> None:
-        row = WorkerRow("worker-1", "host", 7, 1, 100)
-        await subject.done(Enlist(row))
-        renewed = subject.store.renew("worker-1", 200)
-        await subject.done(Delist(await subject.store.workers()))
-        missing = subject.store.renew("worker-1", 300)
-        await subject.done(Enlist(row))
-        again = subject.store.renew("worker-1", 400)
-
-        assert (renewed, missing, again) == (True, False, True)
-        assert (await subject.store.workers())[0].lease_until == 400
-
-    @proves
-    async def test_enlisting_again_never_shortens_a_lease_nor_brings_back_who_left(self, subject: Subject) -> None:
-        for worker in ("worker-1", "worker-2"):
-            await subject.done(Enlist(WorkerRow(worker, "host", 7, 1, 900)))
-        subject.store.end_worker("worker-2", 50)
-
-        for worker, until in (("worker-1", 100), ("worker-2", 1_000)):
-            await subject.done(Enlist(WorkerRow(worker, "host", 7, 1, until)))
-        await subject.done(Enlist(WorkerRow("worker-1", "host", 7, 1, 950)))
-
-        leases = {worker.id: (worker.lease_until, worker.ended_at) for worker in await subject.store.workers()}
-        assert leases == {"worker-1": (950, None), "worker-2": (0, 50)}
-        assert not subject.store.renew("worker-2", 2_000)
 
     @proves
     async def test_a_child_is_created_under_the_epoch_of_its_parent_s_owner(self, subject: Subject) -> None:

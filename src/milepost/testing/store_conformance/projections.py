@@ -214,7 +214,7 @@ class Projections:
     # ------------------------------------------------------------ workers, events
 
     @proves
-    async def test_every_worker_that_has_a_row_is_listed(self, subject: Subject) -> None:
+    async def test_every_worker_that_was_ever_enlisted_is_listed(self, subject: Subject) -> None:
         rows = [WorkerRow("w1", "host", 7, 1, 100), WorkerRow("w2", "host", 8, 2, 100)]
         await subject.write(*(Enlist(row) for row in rows))
 
