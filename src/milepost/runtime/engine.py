@@ -191,6 +191,8 @@ class Engine:
         until = needed_until(now, timeout_ms)
         if until <= self.lease_until:
             return None
+        if lapsed(self.lease_until, now):
+            self.lapses += 1  # as in `_renew`: what was begun under the old lease is not sent under the longer one
         return (self.worker, until + self.lease_ms // 6)  # in strides: else every attempt would write a new lease
 
     def leased(self, lease: tuple[str, int] | None) -> None:

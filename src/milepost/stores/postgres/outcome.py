@@ -391,6 +391,7 @@ class Line:
                 if cut.process is not None:
                     self._end_process(cut.process, until)
             except (StoreUnreachable, psycopg.OperationalError) as error:
+                self._connection.close()  # one that came, and is not ready, is no connection to go on with
                 if time.monotonic() + wait > until:
                     raise StoreBusy(self._where.place) from error
             else:
