@@ -32,6 +32,7 @@ EVERYBODY = ("default", SLOW)
 LAST = WORKERS - 1  # who serves the desk as well
 SETTLES_WITHIN_S = 120.0
 STILL_S = 4.0
+TICKED_S, TICKS_S = 3, 45  # of a minute: a tick is begun by then, and the next one is not near
 AWAY_S = 60.0  # so long after a restart of the database a worker may have left by itself
 SERVER = {
     "autovacuum_naptime": "2s",
@@ -229,6 +230,7 @@ class Soak:
             self.tick(kills=False)
         self._watch_idle()
         self.watch.quarter()
+        self._between_ticks()
         self.people.drain()
         for life in self.workers:
             self._drain(life)
@@ -237,6 +239,12 @@ class Soak:
         with suppress(psycopg.Error):
             return bool(self.watch.ask("unended") or self.watch.one("open_effects"))
         return True
+
+    def _between_ticks(self) -> None:
+        """Wait for a moment to let go in: the schedule starts a run each minute, and none must be cut short by that."""
+        deadline = time.monotonic() + SETTLES_WITHIN_S
+        while (self._unended() or not TICKED_S < time.time() % 60 < TICKS_S) and time.monotonic() < deadline:
+            self.tick(kills=False)
 
     def _watch_idle(self) -> None:
         """Count what is written while there is nothing to do."""
