@@ -18,6 +18,9 @@ from milepost.adapters.langgraph import Outcomes, promised
 class Scripted(BaseChatModel):
     """Asks for one call in each turn."""
 
+    turns: int = TURNS
+    tool: str = "nothing"
+
     @property
     def _llm_type(self) -> str:
         return "scripted"
@@ -28,8 +31,8 @@ class Scripted(BaseChatModel):
 
     def _generate(self, messages: Any, *_: Any, **__: Any) -> ChatResult:
         turn = sum(isinstance(message, AIMessage) for message in messages)
-        call = {"id": f"call_{turn}", "name": "nothing", "args": {"number": turn}}
-        said = AIMessage("done") if turn == TURNS else AIMessage("", tool_calls=[call])
+        call = {"id": f"call_{turn}", "name": self.tool, "args": {"number": turn}}
+        said = AIMessage("done") if turn == self.turns else AIMessage("", tool_calls=[call])
         return ChatResult(generations=[ChatGeneration(message=said)])
 
 

@@ -13,12 +13,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
 
 import milepost as mp
+from benchmarks.adapters.calls_langgraph import Scripted
 from milepost.adapters.anew import Calls as Anew
 from milepost.adapters.foreign import foreign
 from milepost.adapters.langgraph import Outcomes, promised
@@ -33,23 +31,6 @@ THREAD: Any = {"configurable": {"thread_id": "thread-7"}, "recursion_limit": 4 *
 GO: Any = {"messages": [("user", "go")]}
 CALLER = CallerEntry("desk", "", ("act",), (), None, {})
 CONFIG = Config("servers.toml", "", None, None, None, 3_600_000, "127.0.0.1", 0, None, (), {"desk": CALLER})
-
-
-class Scripted(BaseChatModel):
-    """Asks for one call in each turn."""
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(self, *_: Any, **__: Any) -> Any:
-        return self
-
-    def _generate(self, messages: Any, *_: Any, **__: Any) -> ChatResult:
-        turn = sum(isinstance(message, AIMessage) for message in messages)
-        call = {"id": f"call_{turn}", "name": "act", "args": {"number": turn}}
-        said = AIMessage("done") if turn == COUNT else AIMessage("", tool_calls=[call])
-        return ChatResult(generations=[ChatGeneration(message=said)])
 
 
 def act_sync(number: int) -> str:
@@ -68,7 +49,7 @@ async def langgraph() -> None:
     tool = StructuredTool.from_function(coroutine=act)
     kept = promised([tool], act=KEYED)
     app = mp.App(URL, tools=kept)
-    agent = create_agent(Scripted(), [tool], middleware=[Outcomes(app, kept)])
+    agent = create_agent(Scripted(turns=COUNT, tool="act"), [tool], middleware=[Outcomes(app, kept)])
     async with app:
         await agent.ainvoke(GO, THREAD)
 
@@ -76,7 +57,9 @@ async def langgraph() -> None:
 def langgraph_sync() -> None:
     tool = StructuredTool.from_function(act_sync, name="act")
     kept = promised([tool], act=KEYED)
-    agent = create_agent(Scripted(), [tool], middleware=[Outcomes(mp.App(URL, tools=kept), kept)])
+    agent = create_agent(
+        Scripted(turns=COUNT, tool="act"), [tool], middleware=[Outcomes(mp.App(URL, tools=kept), kept)]
+    )
     agent.invoke(GO, THREAD)
 
 
