@@ -22,6 +22,7 @@ from soak.watching import PER_PROCESS, Quarter
 TOOLS = 9  # a breaker remembers the last failure of each
 HOT = {"mp_effects": 0, "mp_waits": 0, "mp_reserved": 0, "mp_switches": 0, "mp_breakers": TOOLS}  # rows at the end
 ENOUGH = 100  # runs
+SHOWN = 5  # of runs that are stuck, each with its record
 HOT_KB = 4_096  # a table that holds what is live alone stays so small, whatever went through it
 NARROW_KB = 2.0  # and one with a narrow row for each run stays below this for each
 LEASE_S = 12.0
@@ -75,9 +76,10 @@ def runs(soak: Soak, report: Report) -> None:
         report.add(f"runs that are {status}", count)
     unended = soak.watch.ask("unended")
     named = [row for row in unended if row[2] == "parked" and row[3] and (row[4] or row[5])]
-    stuck = [stood(soak, row) for row in unended if row not in named]
+    stuck = [row for row in unended if row not in named]
+    told_of = [stood(soak, row) for row in stuck[:SHOWN]]
     report.add("runs that wait for something named", len(named))
-    report.add("runs that are stuck", len(stuck), must="none", problems=stuck)
+    report.add("runs that are stuck", len(stuck), must="none", problems=told_of)
     report.add("runs that the migration led over", soak.watch.one("migrated"))
     report.add("runs that the deploy would have stranded", "none" if not soak.stranded else "some", must="none",
                problems=[soak.stranded] if soak.stranded else [])  # fmt: skip

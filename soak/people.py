@@ -28,6 +28,7 @@ LOOK_S = 0.4
 BUSY = 60  # so many runs that could move are enough
 QUIET_MS = 4_000  # after so long a call of a dead process has landed, or never will
 STEP = 60  # by what the shared budget is raised: less than what is spent until the next time, so that runs wait for it
+PLENTY = 10_000
 RAISED_EVERY_S = 4.0
 AWAY_EVERY_S, AWAY_S = 17.0, 4.0
 LISTENING = frozenset({"listener", "undone", "desk"})
@@ -151,7 +152,8 @@ class People:
             return
         standing = [view for view in await self.app.budgets() if view.pool == POOL and view.unit == "usd"]
         spent = int(sum(view.spent for view in standing))
-        until = spent + (STEP if self.orders.trouble else 10_000)
+        scarce = self.orders.trouble and not self.orders.plenty
+        until = spent + (STEP if scarce else PLENTY)
         if until != self.ceiling:
             await self.app.set_budget(POOL, {"usd": until}, by="ann", why=f"{spent} are spent")
         self.raised_at, self.ceiling = now, until

@@ -45,6 +45,8 @@ class Scene(msgspec.Struct, frozen=True):
 class Orders(msgspec.Struct, frozen=True):
     """What the people do now: start runs, those of the desk among them, signal the desk, and make trouble.
 
+    `plenty` is that nobody has to wait for the shared budget: else it is raised too slowly for all, and who is of low
+    priority may wait for as long as others come.
     `round` numbers the orders; the people answer with a file of that name once they follow them.
     """
 
@@ -53,6 +55,7 @@ class Orders(msgspec.Struct, frozen=True):
     desk: bool = True
     signals: bool = True
     trouble: bool = True
+    plenty: bool = False
 
 
 def write(path: Path, value: object) -> None:
