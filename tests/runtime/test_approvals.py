@@ -420,6 +420,6 @@ async def test_what_a_stopped_run_had_asked_for_is_not_asked_any_more(stage: Sta
 
         await until(lambda: app.inspect.approvals("void"))
         assert await app.inspect.approvals("asked") == []
-        assert stage.rows("SELECT verdict FROM mp_approvals") == [("void",)]
         with pytest.raises(mp.MilepostError):
             await app.approve(row.id, by="ann")
+    assert stage.rows("SELECT verdict FROM mp_approvals") == [("void",)]

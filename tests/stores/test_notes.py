@@ -16,7 +16,7 @@ import pytest
 
 from milepost.core.pools import EVER, day_of
 from milepost.errors import StoreFailed
-from milepost.stores.api import Append, ApprovalRow, Deliver, Head, Post, Status
+from milepost.stores.api import Append, ApprovalRow, Claim, Deliver, Emit, Head, Operation, Post, Status, Throw
 from milepost.stores.keeping import Prune, Tombstone
 from milepost.stores.noting import Note, encode, fold
 from milepost.stores.pools import PoolShort, PoolSpent, Reserve, SetCeiling
@@ -57,6 +57,15 @@ def asking(head: Head, *ids: str) -> Append:
 
 def answering(head: Head, id_: str, verdict: str, by: str = "ann") -> Append:
     return append(head, b"answered", answers=[(id_, verdict, by)])
+
+
+def hello(number: int) -> Deliver:
+    return Deliver(Post("a1", f"m{number}", b"hello", 30))
+
+
+def lost_claim() -> Claim:
+    """A claim that is refused: the run is held by somebody else than it says."""
+    return Claim("a1", "worker-9", "nobody", 30, lambda _: b"claimed")
 
 
 @pytest.fixture
@@ -115,6 +124,47 @@ def test_a_call_under_a_ceiling_and_with_an_approval_writes_the_tables_of_one_wi
         assert len([sql for sql in said if "mp_journal" in sql]) == 2
         assert not [sql for sql in said if any(table in sql for table in TABLES)]
         assert "mp_behind" not in "".join(said)
+
+    scene(part)
+
+
+def test_what_looks_at_none_of_the_tables_leaves_them_behind_and_nothing_is_read_again_for_it(scene: Scene) -> None:
+    async def part(subject: Subject, head: Head) -> None:
+        await subject.write(starting(head, "1", ":1"))
+        said: list[str] = []
+
+        def note(_: object, sql: str, __: object) -> bool:
+            said.append(sql)
+            return True
+
+        subject.store._writer.exec_trace = note  # type: ignore[attr-defined]
+
+        second = await subject.held("a2")
+        await subject.done(hello(1))
+        await subject.done(Emit([("a1", 30, b"{}")]))
+        answers = await subject.write(hello(2), settling(head, "1", ":1"), Emit([("a1", 31, b"{}")]))
+        assert answers == [True, None, None]
+        assert await subject.write(starting(second, "2", ":0")) == [None]
+
+        assert not [sql for sql in said if any(table in sql for table in (*TABLES, "mp_ceilings", "mp_behind"))]
+        assert await stands(subject.store) == (Decimal(1), Decimal(3))  # type: ignore[arg-type]
+
+    scene(part)
+
+
+def test_what_a_batch_takes_back_is_neither_noted_nor_forgotten_of_what_was_noted_before(scene: Scene) -> None:
+    async def part(subject: Subject, head: Head) -> None:
+        await subject.write(starting(head, "2", ":1"))
+        start = starting(head, "9", ":2")
+        start.answers = [("ap-1", "used", "ann")]
+
+        answers = await subject.write(
+            hello(1), settling(head, "1.5", ":1"), start, hello(2), answering(head, "ap-2", "used")
+        )
+
+        assert [type(answer) for answer in answers] == [bool, type(None), PoolShort, bool, type(None)]
+        assert await stands(subject.store) == (Decimal("1.5"), Decimal(1))  # type: ignore[arg-type]
+        assert await verdicts(subject.store) == {"ap-1": ("asked", None), "ap-2": ("used", "ann")}  # type: ignore[arg-type]
 
     scene(part)
 
@@ -258,7 +308,7 @@ def test_a_note_goes_with_its_run_and_what_it_spent_stays(stores: SqlitePlace, s
         await subject.write(settling(second, "2", ":0"), append(second, b"done", status=Status("done", 30)))
         await subject.write(append(second, b"released", release=(None, None)))
         noted = "SELECT count(*) FROM mp_journal j JOIN mp_runs r USING (run) WHERE r.id = 'a2' AND note IS NOT NULL"
-        assert rows(stores.path, noted) == [(1,)]
+        assert rows(stores.path, noted) == [(2,)]
 
         def told(_: Tombstone) -> bytes:
             return b"pruned"
@@ -363,10 +413,15 @@ def test_whoever_writes_and_whenever_tables_catch_up_the_books_are_those_of_a_pl
                     start.approvals = [ApprovalRow(f"ap-{steps}", head.run_id, ":0", "p", "t", b"{}", steps, "asked")]
                 batch.append(start)
                 expected.append(fits)
-            answers = await subject.write(*batch, store=store)
+            beside: list[Operation] = chance.choice([[], [], [Emit([("a1", 30, b"{}")])], [lost_claim()], [hello(steps)]])
+            place = chance.randint(0, len(batch))
+            answers = await subject.write(*batch[:place], *beside, *batch[place:], store=store)
+            del answers[place : place + len(beside)]
             assert [answer is None for answer in answers] == expected
             if chance.random() < 0.1:
-                await subject.done(Deliver(Post("a1", f"m{steps}", b"hello", 30)), store=store)
+                await subject.done(hello(steps), store=store)
+            if chance.random() < 0.05:
+                await subject.done(Throw(30), store=store)
             for one in opened:
                 assert isinstance(one, SqliteStore)
                 assert await stands(one) == (spent, sum(held.values(), Decimal(0)))
@@ -378,9 +433,10 @@ def test_whoever_writes_and_whenever_tables_catch_up_the_books_are_those_of_a_pl
 
 
 def test_a_step_that_comes_and_goes_between_two_looks_is_nothing_to_the_tables() -> None:
-    held = Note(held=[(":1", [(*ROW, "2")])])
-    gone = Note(gone=[":1"], spent=[(*ROW, "0.5")])
-    folded = fold([(7, encode(held)), (7, encode(gone)), (7, encode(Note(gone=[":0"], spent=[(*ROW, "1.25")])))])
+    held = Note([], [(":1", [(*ROW, Decimal(2))])], [])
+    gone = Note([":1"], [], [(*ROW, Decimal("0.5"))])
+    last = Note([":0"], [], [(*ROW, Decimal("1.25"))])
+    folded = fold([(7, encode(held)), (7, encode(gone)), (7, encode(last))])
 
     assert folded.held == {}
     assert list(folded.gone) == [(7, ":0")]

@@ -9,34 +9,30 @@ before the first note that is left; whoever reads them reads the notes as well, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from milepost.core.pools import NOTHING, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from milepost.stores.pools import PoolRows
 
-Amount = tuple[str, int, str, str]  # pool, UTC day or EVER, unit, amount
+Amount = tuple[str, int, str, Decimal]  # pool, UTC day or EVER, unit, amount
 Answer = tuple[str, str, str]  # id, verdict, by whom
 
 
 class Note(msgspec.Struct, array_like=True, gc=False):
-    """What one append changes: steps that let go, then those that hold, what was spent, and answers to approvals.
+    """What one append changes: steps that let go, then those that hold, what was spent, and answers to approvals."""
 
-    What is added to is made by who adds the first; most notes have one or two of the four.
-    """
-
-    gone: Sequence[str] = ()
-    held: Sequence[tuple[str, Sequence[Amount]]] = ()
-    spent: Sequence[Amount] = ()
-    answers: Sequence[Answer] = ()
+    gone: list[str]
+    held: list[tuple[str, list[Amount]]]
+    spent: list[Amount]
+    answers: list[Answer] = []
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -84,10 +80,10 @@ def lay_over(rows: PoolRows, noted: Iterable[tuple[str, str]]) -> None:
         for step in note.gone:
             rows.held.pop((run_id, step), None)
         for step, amounts in note.held:
-            rows.held[run_id, step] = {(pool, day, unit): Decimal(amount) for pool, day, unit, amount in amounts}
+            rows.held[run_id, step] = {(pool, day, unit): amount for pool, day, unit, amount in amounts}
         _add(rows.spent, note.spent)
 
 
-def _add(spent: dict[Row, Decimal], amounts: Iterable[Any]) -> None:
+def _add(spent: dict[Row, Decimal], amounts: Iterable[Amount]) -> None:
     for pool, day, unit, amount in amounts:
-        spent[pool, day, unit] = spent.get((pool, day, unit), NOTHING) + Decimal(amount)
+        spent[pool, day, unit] = spent.get((pool, day, unit), NOTHING) + amount

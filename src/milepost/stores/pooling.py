@@ -8,7 +8,8 @@ Every append is decided when its turn comes, on what stands in memory; the rows 
 statement a table, and what was spent is written once a batch. Whatever is read in between is read behind them. A step
 whose reservation this connection has written itself needs no question about what is let go.
 
-Where notes may be made (see noting.py), what is decided is noted by append instead, as long as nothing has to be read.
+Where notes may be made (see noting.py), what is decided is noted by append, as long as nothing has to be read; the rows
+follow when the tables catch up.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from milepost.core.codec import encode
-from milepost.core.pools import NOTHING, Key, Row, bucket, keys, short
+from milepost.core.pools import EVER, NOTHING, Key, Row, bucket, keys, short
 from milepost.core.store_entries import CeilingSet
+from milepost.stores.facts import Counted, Pending
 from milepost.stores.noting import Note
 from milepost.stores.pools import PoolShort
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 class Pools:
     """What a batch knows of the shared budgets; `forget` it where a part of the batch was rolled back."""
 
-    __slots__ = ("_booked", "_catch_up", "_drops", "_facts", "_journal", "_notes", "_place", "_puts", "_sql")
+    __slots__ = ("_catch_up", "_facts", "_journal", "_note", "_sql")
 
     def __init__(
         self, sql: Statements, journal: Callable[[bytes, int], None], facts: Facts, catch_up: Callable[[], None]
@@ -42,19 +44,17 @@ class Pools:
         self._journal = journal
         self._facts = facts
         self._catch_up = catch_up
-        self._notes: dict[int, Note] | None = None
-        self._place = 0
-        self._begin()
+        self._note: Note | None = None  # of the append whose turn it is
 
-    def _begin(self) -> None:
-        self._drops: dict[tuple[int, str], None] = {}
-        self._puts: dict[tuple[int, str], list[tuple[Row, Decimal]]] = {}
-        self._booked: dict[Row, None] = {}
+    @property
+    def _pending(self) -> Pending:
+        found = self._facts.pending
+        assert found is not None, "the tables caught up before anything is decided on what they say"
+        return found
 
     def forget(self) -> None:
         """Read anew what is asked for from here on."""
         self._facts.forget_pools()
-        self._begin()
 
     def together(self, appends: Sequence[Append], notes: dict[int, Note] | None = None) -> None:
         """Reserve and settle for appends, one after the other. Raises PoolShort where one of them is refused.
@@ -62,103 +62,99 @@ class Pools:
         Where `notes` are given they tell, by the place of an append, what it changes, and nothing is written. They are
         empty, and everything is written, where something had to be read.
         """
-        self._notes = notes
         for place, append in enumerate(appends):
-            self._place = place
-            if append.reserve is not None:
+            reserves, settles = append.reserve is not None, append.spent or append.overspent
+            if not (reserves or settles):
+                continue
+            self._note = note = None if notes is None else Note([], [], [])
+            if reserves:
                 self.reserve(append)
-            if append.spent or append.overspent:
+            if settles:
                 self._settle(append)
-        if self._notes is None:
-            self._write()
-        else:
-            self._notes = None
-            if self._drops or self._puts or self._booked:
-                self._begin()
-
-    def _note(self) -> Note:
-        """Return the note of the append whose turn it is."""
-        assert self._notes is not None, "only a batch that makes notes asks for one"
-        return self._notes.get(self._place) or self._notes.setdefault(self._place, Note())
+            if notes is not None and note is not None:
+                if self._note is None:  # something was read, so it all stands in the tables
+                    notes.clear()
+                    notes = None
+                elif note.held or note.gone or note.spent:
+                    notes[place] = note
+        self._note = None
+        if notes is None:
+            self.write()
 
     def _read(self) -> None:
         """Make the tables say what was decided so far: something is going to be read of them."""
-        if self._notes is not None:
-            self._notes.clear()
-            self._notes = None
+        if self._note is not None:
+            self._note = None
             self._catch_up()
-        self._write()
+        self.write()
 
     def reserve(self, append: Append) -> None:
         """Hold what an append may cost. Raises PoolShort. Its row is written when the append is settled.
 
         What its step held already is booked: a read that costs is charged for each try.
         """
-        asked = append.reserve
-        if asked is None:
+        asked, facts = append.reserve, self._facts
+        if asked is None or not (facts.ceilings or self._limits()):
             return
-        limits = self._limits()
-        if not limits:
-            return
-        facts, step = self._facts, (append.head.run, asked.step)
+        step, cost = (append.head.run, asked.step), asked.cost
         if asked.again:
-            for row, amount in self._let_go(step):
-                self._book(row, amount)
-        rows: list[tuple[Row, Decimal]] = []
-        for key, row in self._rows(asked.pools, asked.cost, asked.day):
-            cost, limit = asked.cost[row[2]], limits[key]
-            held, spent = facts.held.get(row), facts.spent.get(row)
-            if held is None:
-                held = self._held_in(row)
-            if spent is None:
-                spent = self._spent_in(row)
-            missing = short(key, limit, spent, held, cost)
-            if missing is not None:
+            for counted, amount in self._let_go(step):
+                self._book(counted, amount)
+        rows: list[tuple[Counted, Decimal]] = []
+        for counted in self._under(asked.pools, cost, asked.day):
+            amount = cost[counted.unit]
+            held = self._held_in(counted) if counted.held is None else counted.held
+            spent = self.spent_in(counted) if counted.spent is None else counted.spent
+            wanted = held + amount
+            if spent + wanted > counted.limit:
+                missing = short(counted.key, counted.limit, spent, held, amount)
+                assert missing is not None, "what does not fit is short"
                 raise PoolShort(missing)
-            rows.append((row, cost))
-            facts.held[row] = held + cost
+            counted.held = wanted
+            rows.append((counted, amount))
         facts.reserved[step] = rows
-        if not rows:
-            return
-        if self._notes is not None:
-            note = self._note()
-            note.held = [*note.held, (asked.step, [(*row, f"{cost:f}") for row, cost in rows])]
-        self._puts[step] = rows
+        if rows:
+            self._pending.puts[step] = rows
+            if self._note is not None:
+                self._note.held.append((asked.step, [(*counted.row, amount) for counted, amount in rows]))
 
     def settle(self, append: Append) -> None:
         """Let go what steps of an append had reserved, and book what they spent."""
         self._settle(append)
-        self._write()
+        self.write()
 
     def _settle(self, append: Append) -> None:
         for unit, amount in append.overspent.items():
             self._sql.do("put_overspent", append.head.run, unit, f"{amount:f}")
-        if not append.spent or not self._limits():
+        facts = self._facts
+        if not append.spent or not (facts.ceilings or self._limits()):
             return
         run = append.head.run
         for settled in append.spent:
             step = (run, settled.step)
-            if self._facts.held or step in self._facts.reserved:
+            if facts.holding or step in facts.reserved:
                 self._let_go(step)
             else:  # what is held was not asked for yet, so nobody needs to know how much of it goes
                 self._drop(step)
-            for _, row in self._rows(settled.pools, settled.spent, settled.day):
-                amount = settled.spent[row[2]]
+            spent = settled.spent
+            for counted in self._under(settled.pools, spent, settled.day):
+                amount = spent[counted.unit]
                 if amount:
-                    self._book(row, amount)
+                    self._book(counted, amount)
 
-    def _write(self) -> None:
-        """Write what was decided since the last time."""
-        if self._drops:
-            self._sql.many("drop_reserved", list(self._drops))
-        if self._puts:
-            rows = [(*row, *step, f"{cost:f}") for step, some in self._puts.items() for row, cost in some]
+    def write(self) -> None:
+        """Write what was decided and does not stand in the tables yet."""
+        pending = self._pending
+        if pending.drops:
+            self._sql.many("drop_reserved", list(pending.drops))
+            pending.drops = {}
+        if pending.puts:
+            rows = [(*counted.row, *step, f"{cost:f}") for step, some in pending.puts.items() for counted, cost in some]
             self._sql.many("put_reserved", rows)
-        if self._booked:
-            spent = self._facts.spent
-            self._sql.many("put_spent", [(*row, f"{spent[row]:f}") for row in self._booked])
-        if self._drops or self._puts or self._booked:
-            self._begin()
+            pending.puts = {}
+        if pending.booked:
+            self._sql.many("put_spent", [(*counted.row, f"{counted.spent:f}") for counted in pending.booked])
+            pending.booked = {}
 
     def killed(self, run: int) -> None:
         """Let go what a killed run had reserved for effects that are neither started nor unknown."""
@@ -187,61 +183,63 @@ class Pools:
             self._facts.ceilings = found
         return found
 
-    def _rows(self, pools: tuple[str, ...], amounts: Mapping[str, Decimal], day: int) -> list[tuple[Key, Row]]:
-        """Return the ceilings that these units fall under in these pools on a day: the same for very many calls."""
+    def _under(self, pools: tuple[str, ...], amounts: Mapping[str, Decimal], day: int) -> list[Counted]:
+        """Return what these units fall under in these pools on a day: the same for very many calls."""
         asked = (pools, day, *amounts)
-        found = self._facts.keys.get(asked)
+        found = self._facts.under.get(asked)
         if found is None:
             fallen = keys(self._limits(), pools, amounts)
-            found = [(key, (key[0], bucket(key[1], day), key[2])) for key in fallen]
-            self._facts.keys[asked] = found
+            found = [self.counted((pool, bucket(per, day), unit)) for pool, per, unit in fallen]
+            self._facts.under[asked] = found
         return found
 
-    def _held_in(self, row: Row) -> Decimal:
-        found = self._facts.held.get(row)
+    def counted(self, row: Row) -> Counted:
+        """Return what is counted in a row."""
+        found = self._facts.counted.get(row)
         if found is None:
+            pool, day, unit = row
+            key = (pool, "ever" if day == EVER else "day", unit)
+            found = self._facts.counted[row] = Counted(key, row, self._limits().get(key, NOTHING))
+        return found
+
+    def _held_in(self, counted: Counted) -> Decimal:
+        self._read()
+        held = sum((Decimal(amount) for (amount,) in self._sql.run("reserved_of", *counted.row)), NOTHING)
+        counted.held, self._facts.holding = held, True
+        return held
+
+    def spent_in(self, counted: Counted) -> Decimal:
+        """Return what its row says of what was spent."""
+        if self._note is not None:
             self._read()
-            found = self._facts.held[row] = sum(
-                (Decimal(amount) for (amount,) in self._sql.run("reserved_of", *row)), NOTHING
-            )
-        return found
+        rows = self._sql.run("spent_of", *counted.row)
+        counted.spent = spent = Decimal(rows[0][0]) if rows else NOTHING
+        return spent
 
-    def _spent_in(self, row: Row) -> Decimal:
-        found = self._facts.spent.get(row)
-        if found is None:
-            if self._notes is not None:
-                self._read()
-            rows = self._sql.run("spent_of", *row)
-            found = self._facts.spent[row] = Decimal(rows[0][0]) if rows else NOTHING
-        return found
-
-    def _let_go(self, step: tuple[int, str]) -> Sequence[tuple[Row, Decimal]]:
-        """Delete what a step of a run holds; return it."""
+    def _let_go(self, step: tuple[int, str]) -> Sequence[tuple[Counted, Decimal]]:
+        """Let go what a step of a run holds; return it."""
         gone = self._facts.reserved.pop(step, None)
         if gone is None:
             self._read()
             rows = self._sql.run("take_reserved", *step)
-            gone = [((pool, day, unit), Decimal(amount)) for pool, day, unit, amount in rows]
+            gone = [(self.counted((pool, day, unit)), Decimal(amount)) for pool, day, unit, amount in rows]
         elif gone:
             self._drop(step)
-        held = self._facts.held
-        for row, amount in gone:
-            if row in held:
-                held[row] -= amount
+        for counted, amount in gone:
+            if counted.held is not None:
+                counted.held -= amount
         return gone
 
     def _drop(self, step: tuple[int, str]) -> None:
-        if step in self._puts:
-            self._read()
-        self._drops[step] = None
-        if self._notes is not None:
-            note = self._note()
-            note.gone = [*note.gone, step[1]]
+        pending = self._pending
+        if pending.puts.pop(step, None) is None:
+            pending.drops[step] = None
+        if self._note is not None:
+            self._note.gone.append(step[1])
 
-    def _book(self, row: Row, amount: Decimal) -> None:
-        spent = self._facts.spent.get(row)
-        self._facts.spent[row] = (self._spent_in(row) if spent is None else spent) + amount
-        self._booked[row] = None
-        if self._notes is not None:
-            note = self._note()
-            note.spent = [*note.spent, (*row, f"{amount:f}")]
+    def _book(self, counted: Counted, amount: Decimal) -> None:
+        spent = self.spent_in(counted) if counted.spent is None else counted.spent
+        counted.spent = spent + amount
+        self._pending.booked[counted] = None
+        if self._note is not None:
+            self._note.spent.append((*counted.row, amount))

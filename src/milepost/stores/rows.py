@@ -24,12 +24,13 @@ class Moved:
 
 
 class Rows:
-    """What a batch of appends writes, by table."""
+    """What a batch of appends writes, by table. Where it is `noted` each entry has a place for a note."""
 
-    __slots__ = ("chunks", "effects", "entries", "heads", "journal", "status")
+    __slots__ = ("chunks", "effects", "entries", "heads", "journal", "note", "status")
 
-    def __init__(self) -> None:
-        self.entries = "insert_entry"  # the statement that writes the journal
+    def __init__(self, *, noted: bool = False) -> None:
+        self.entries = "insert_noting" if noted else "insert_entry"  # the statement that writes the journal
+        self.note: tuple[None, ...] = (None,) if noted else ()
         self.journal: list[tuple[Any, ...]] = []
         self.heads: dict[int, Moved] = {}
         self.chunks: list[tuple[Any, ...]] = []

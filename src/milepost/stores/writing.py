@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import ref
 
 from msgspec.structs import astuple
@@ -62,6 +62,14 @@ SYSTEM_RUN = 0
 SYSTEM_ID = "system"
 
 
+class Known(NamedTuple):
+    """What a batch had written at a mark: where heads are, the next row, and how far tables are behind."""
+
+    moved: dict[int, Moved]
+    next_row: int | None
+    behind: int | None
+
+
 class Batch(ABC):
     """Writes one batch through statements that run inside a transaction."""
 
@@ -83,7 +91,7 @@ class Batch(ABC):
 
     def together(self, appends: Sequence[Append]) -> None:
         """Write plain appends at once. Raises Recount when any of them would have been refused."""
-        rows = Rows()
+        rows = Rows(noted=self.noting)
         for append in appends:
             self._gather(append, rows)
         try:
@@ -136,10 +144,11 @@ class Batch(ABC):
             moved.boundary = row + append.boundary
         if self.cipher is not None:
             entries = [self.cipher.seal(head.run_id, f"entry {n}", body) for n, body in enumerate(entries, seq + 1)]
+        note = rows.note
         for body in entries:
             seq += 1
             digest = link(digest, body)
-            rows.journal.append((row, run, seq, previous, body, digest))
+            rows.journal.append((row, run, seq, previous, body, digest, *note))
             previous = row
             row += 1
         self.facts.next_row = row
@@ -207,33 +216,35 @@ class Batch(ABC):
 
     def group(self, appends: Sequence[Append]) -> list[Any]:
         """Write appends at once, or one by one where they do not add up; return their answers."""
-        self.sql.mark()
-        kept, row = dict(self.moved), self.facts.next_row
+        known = self._mark()
         try:
             self.together(appends)
         except Recount:
-            self.sql.undo()
-            self._forget(kept, row)
+            self._undo(known)
             return [self.alone(append) for append in appends]
         self.sql.keep()
         return [None] * len(appends)
 
-    def _forget(self, moved: dict[int, Moved], row: int | None) -> None:
+    def _mark(self) -> Known:
+        self.sql.mark()
+        return Known(dict(self.moved), self.facts.next_row, self.facts.behind)
+
+    def _undo(self, known: Known) -> None:
+        """Take back what was written since a mark, and everything that may have been read or decided since then."""
+        self.sql.undo()
+        self.moved, self.facts.next_row, self.facts.behind = known
         self.stops.forget()
         self.pools.forget()
-        self.moved, self.facts.next_row = moved, row
 
     # ------------------------------------------------------------ one by one
 
     def alone(self, operation: Operation) -> Any:
         """Perform one operation as a part of its own; return its answer, or the error that refused it."""
-        self.sql.mark()
-        kept, row = dict(self.moved), self.facts.next_row
+        known = self._mark()
         try:
             answer = self._perform(operation)
         except MilepostError as refusal:
-            self.sql.undo()
-            self._forget(kept, row)
+            self._undo(known)
             return refusal
         self.sql.keep()
         return answer

@@ -40,5 +40,5 @@ class Kept:
 
     def keep(self, facts: Facts) -> None:
         """Keep what a batch knows, right after its commit: before this connection looks at the file again."""
-        if len(facts.held) + len(facts.spent) + len(facts.reserved) + len(facts.keys) <= ROWS_KEPT:
+        if facts.size <= ROWS_KEPT:
             self.facts, self._version = facts, self._connection.data_version()

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from milepost.stores.keeping import Prunable, RunCopy, Standing
 
 SLOW_S = 0.002
+PLAIN = {Append}
 LEAVING_MS = 200
 COMMITS_BEFORE_EXTENDING = 64
 
@@ -169,23 +170,22 @@ class SqliteStore:
         self._do("BEGIN IMMEDIATE")
         try:
             batch = SqliteBatch(self._sql, writer, self.id, self._cipher, refused, self._kept.take())
-            plain = {*map(type, operations)} == {Append}
-            batch.begin(plain=plain)
-            if plain:
+            types = {*map(type, operations)}
+            batch.begin(types)
+            if types == PLAIN:
                 try:
                     batch.together(cast("Sequence[Append]", operations))
-                    batch.whole = True
                 except Recount:
                     writer.execute("ROLLBACK").fetchall()
                     writer.execute("BEGIN IMMEDIATE").fetchall()
                     batch = SqliteBatch(self._sql, writer, self.id, self._cipher, refused, Facts())
-                    batch.begin(plain=False)
+                    batch.begin(types)
                     return batch, [batch.alone(operation) for operation in operations]
                 return batch, [None] * len(operations)
             answers: list[Any] = []
             for plain, some in groupby(operations, lambda operation: type(operation) is Append):
                 group = list(some)
-                if plain and len(group) > 1:
+                if plain and (batch.noting or len(group) > 1):
                     answers.extend(batch.group(cast("list[Append]", group)))
                 else:
                     answers.extend(batch.alone(operation) for operation in group)
@@ -223,7 +223,7 @@ class SqliteStore:
         try:
             writer.set_busy_timeout(LEAVING_MS)
             self._do("BEGIN IMMEDIATE")
-            SqliteBatch(self._sql, writer, self.id, self._cipher, (), Facts()).begin(plain=False)
+            SqliteBatch(self._sql, writer, self.id, self._cipher, (), Facts()).begin(())
             self._do("COMMIT")
         except apsw.Error:
             if writer.in_transaction:
