@@ -87,17 +87,18 @@ class Approval:
         """What it is bound to."""
         return Binding(self.step, self.tool, self.tool_version, self.effect, self.digest, self.policy)
 
-    def bound_to(self, call: Binding) -> bool:
-        """Say whether it is bound to exactly this call: asked before each attempt, so no `binding` is made for it."""
-        return call == (self.step, self.tool, self.tool_version, self.effect, self.digest, self.policy)
-
     def expired(self, now: int) -> bool:
         """Say whether its time has run out."""
         return self.expires_at is not None and now >= self.expires_at
 
-    def permits(self, binding: Binding, now: int) -> bool:
+    def stands(self, call: Binding, now: int) -> bool:
+        """Say whether it may still be answered, or used, for exactly this call: asked before each attempt."""
+        bound = (self.step, self.tool, self.tool_version, self.effect, self.digest, self.policy)  # no `binding` is made
+        return self.verdict in OPEN and call == bound and not self.expired(now)
+
+    def permits(self, call: Binding, now: int) -> bool:
         """Say whether this approval lets exactly this call start now."""
-        return self.verdict == "approved" and self.bound_to(binding) and not self.expired(now)
+        return self.verdict == "approved" and self.stands(call, now)
 
     def statement(self, store: str, run: str, *, approved: bool, by: str, why: str, at: int) -> bytes:
         """Return the bytes that an answer to it signs: what it is bound to, and what is said of it."""

@@ -74,8 +74,7 @@ def binding_of(step: ToolStep) -> Binding:
 def _standing(session: Session, call: Binding, now: int) -> Approval | None:
     """Return the approval of exactly this call, asked or given, that may still be answered or used."""
     for approval in session.state.approvals.of(call.step):
-        stands = approval.open and approval.bound_to(call) and not approval.expired(now)
-        if stands and (approval.verdict == "asked" or _distrust(session, approval) is None):
+        if approval.stands(call, now) and (approval.verdict == "asked" or _distrust(session, approval) is None):
             return approval
     return None
 
