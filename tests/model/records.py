@@ -10,6 +10,7 @@ import copy
 from typing import Any
 
 from milepost.core import codec
+from milepost.core.approval import Approvals
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Doubt
 from milepost.core.state import RunState
@@ -60,7 +61,7 @@ def copied(state: RunState) -> RunState:
     new = copy.copy(state)
     new.owners = dict(state.owners)
     new.steps = {name: _copied_step(step) for name, step in state.steps.items()}
-    new.approvals = {name: copy.copy(approval) for name, approval in state.approvals.items()}
+    new.approvals = Approvals(map(copy.copy, state.approvals.values()))
     ledger = state.ledger
     new.ledger = Ledger(dict(ledger.granted), dict(ledger.spent), dict(ledger.reserved), dict(ledger.since))
     new.overspent = dict(state.overspent)

@@ -78,6 +78,8 @@ def test_the_other_steps_that_hold_money_are_named() -> None:
     session = held(GRANT, s.started(reserve=s.usd(2)), s.started(step=OTHER, reserve=s.usd(3)))
 
     assert pools.held_beside(session, step_of()) == {OTHER}
+    assert pools.held_beside(held(GRANT, s.started(step=OTHER, reserve=s.usd(3))), step_of()) == {OTHER}
+    assert pools.held_beside(held(GRANT, s.started(reserve=s.usd(2))), step_of()) == set()
     assert pools.held_beside(held(), step_of()) == set()
 
 

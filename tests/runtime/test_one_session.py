@@ -8,6 +8,7 @@ import pytest
 
 from milepost.core import entries as e
 from milepost.core import messages
+from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.decide import World
 from milepost.core.history import undoing
 from milepost.core.limit_entries import Overspent
@@ -110,6 +111,38 @@ def test_what_is_asked_of_a_person_and_what_became_of_it_is_written_beside() -> 
     first, second = engine_of(session).appends
     assert ([row.id for row in first.approvals], [*first.answers]) == (["ap-1"], [])
     assert ([*second.approvals], [*second.answers]) == ([], [("ap-1", "approved", "ann")])
+
+
+@pytest.mark.parametrize("beside", [(), (s.planned(step=OTHER),)])
+def test_what_a_start_uses_is_written_beside_it_as_used_alone_or_behind_others(beside: tuple[e.Entry, ...]) -> None:
+    asked = e.ApprovalAsked(at=NOW, step=STEP, id="ap-1", tool_version="1", digest="d1")
+    session = held(s.planned(), asked, e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann"))
+
+    written(session, *beside, s.started(plan=None, approval="ap-1"))
+
+    (append,) = engine_of(session).appends
+    assert ([*append.approvals], [*append.answers]) == ([], [("ap-1", "used", "ann")])
+
+
+def test_a_start_that_uses_none_or_one_that_is_no_more_open_says_nothing_of_approvals() -> None:
+    asked = e.ApprovalAsked(at=NOW, step=STEP, id="ap-1", tool_version="1", digest="d1")
+    gone = ApprovalClosed(at=NOW, id="ap-1", standing="superseded", why="changed")
+    session = held(s.planned(), asked, gone)
+
+    written(session, s.started(step=OTHER))
+    written(session, s.started(plan=None, approval="ap-1"))
+
+    assert [[*append.answers] for append in engine_of(session).appends] == [[], []]
+
+
+def test_what_is_said_of_approvals_beside_a_start_is_written_as_well() -> None:
+    asked = e.ApprovalAsked(at=NOW, step=STEP, id="ap-1", tool_version="1", digest="d1")
+    session = held(s.planned(), asked, e.ApprovalAnswered(at=NOW, id="ap-1", approved=True, by="ann"))
+
+    written(session, s.started(plan=None, approval="ap-1"), answers=[("ap-2", "withdrawn", "ann")])
+
+    (append,) = engine_of(session).appends
+    assert [*append.answers] == [("ap-1", "used", "ann"), ("ap-2", "withdrawn", "ann")]
 
 
 def test_nothing_is_written_by_a_session_that_was_dropped() -> None:

@@ -19,6 +19,7 @@ wrote into the record permits nothing, and a key that was revoked meanwhile perm
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
@@ -90,9 +91,14 @@ class Approval:
         """Say whether its time has run out."""
         return self.expires_at is not None and now >= self.expires_at
 
-    def permits(self, binding: Binding, now: int) -> bool:
+    def stands(self, call: Binding, now: int) -> bool:
+        """Say whether it may still be answered, or used, for exactly this call: asked before each attempt."""
+        bound = (self.step, self.tool, self.tool_version, self.effect, self.digest, self.policy)  # no `binding` is made
+        return self.verdict in OPEN and call == bound and not self.expired(now)
+
+    def permits(self, call: Binding, now: int) -> bool:
         """Say whether this approval lets exactly this call start now."""
-        return self.verdict == "approved" and self.binding == binding and not self.expired(now)
+        return self.verdict == "approved" and self.stands(call, now)
 
     def statement(self, store: str, run: str, *, approved: bool, by: str, why: str, at: int) -> bytes:
         """Return the bytes that an answer to it signs: what it is bound to, and what is said of it."""
@@ -102,6 +108,43 @@ class Approval:
         """Return the bytes that the recorded answer must have signed."""
         approved = self.verdict in {"approved", "used"}
         return self.statement(store, run, approved=approved, by=self.by, why=self.why, at=self.said_at)
+
+
+class Approvals(Mapping[str, Approval]):
+    """The approvals of a run's visit by their ids, in the order in which they were asked, and by the step they are of.
+
+    Each attempt looks for those of its own step, and a run may have very many. An approval that is taken in keeps its
+    id and its step for good; what becomes of it is written into it.
+    """
+
+    __slots__ = ("_by_id", "_by_step")
+
+    def __init__(self, approvals: Iterable[Approval] = ()) -> None:
+        self._by_id: dict[str, Approval] = {}
+        self._by_step: dict[str, list[Approval]] = {}
+        for approval in approvals:
+            self.add(approval)
+
+    def __getitem__(self, id_: str) -> Approval:
+        return self._by_id[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def of(self, step: str) -> Sequence[Approval]:
+        """Return the approvals of a step, in the order in which they were asked."""
+        return self._by_step.get(step, ())
+
+    def add(self, approval: Approval) -> None:
+        """Take an approval in, as the latest. It replaces one of the same id."""
+        earlier = self._by_id.pop(approval.id, None)
+        if earlier is not None:
+            self._by_step[earlier.step].remove(earlier)
+        self._by_id[approval.id] = approval
+        self._by_step.setdefault(approval.step, []).append(approval)
 
 
 def facts(approval: Approval, store: str, run: str, *, approved: bool, by: str, why: str, at: int) -> dict[str, Any]:

@@ -75,5 +75,5 @@ def missing_scopes(authority: Granted, needed: Iterable[str], now: int) -> tuple
     """Return the scopes that are needed and not held; all of them once the authority has expired."""
     if expired(authority, now):
         return tuple(sorted(needed))
-    missing = set(needed).difference(authority.scopes)
-    return tuple(sorted(missing))
+    missing = [scope for scope in needed if scope not in authority.scopes]
+    return tuple(sorted(set(missing))) if missing else ()

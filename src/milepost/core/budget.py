@@ -50,8 +50,12 @@ class Ledger:
 
     def short(self, cost: Amounts) -> Amounts:
         """Return, per unit, how much is missing for this cost; empty when all of it may be reserved."""
-        gaps = {unit: amount - self.left(unit) for unit, amount in cost.items()}
-        return {unit: gap for unit, gap in gaps.items() if gap > 0}
+        gaps: Amounts = {}
+        for unit, amount in cost.items():
+            gap = amount - self.left(unit)
+            if gap > 0:
+                gaps[unit] = gap
+        return gaps
 
     def grant(self, more: Amounts) -> None:
         """Raise the ceiling."""

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
+
 from milepost.core import entries as e
 from milepost.core.code_entries import Resumed
 from milepost.core.steps import Effect
@@ -38,7 +40,7 @@ NOTHING = Decimal(0)
 DAY_MS = 86_400_000
 
 
-class Reserving(NamedTuple):
+class Reserving(msgspec.Struct, frozen=True, gc=False):
     """What an attempt that starts asks for."""
 
     step: str
@@ -46,7 +48,7 @@ class Reserving(NamedTuple):
     day: int
 
 
-class Settling(NamedTuple):
+class Settling(msgspec.Struct, frozen=True, gc=False):
     """What a step that holds a reservation has spent."""
 
     step: str

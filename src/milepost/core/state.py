@@ -15,7 +15,7 @@ from milepost.core import awaiting, limits
 from milepost.core import code_entries as c
 from milepost.core import entries as e
 from milepost.core import limit_entries as n
-from milepost.core.approval import Approval
+from milepost.core.approval import Approval, Approvals
 from milepost.core.approval_entries import ApprovalClosed
 from milepost.core.budget import Ledger
 from milepost.core.outcome import Attempt, change
@@ -62,7 +62,7 @@ class RunState:
     overspent: e.Amounts = field(default_factory=dict)
     scopes: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
-    approvals: dict[str, Approval] = field(default_factory=dict)
+    approvals: Approvals = field(default_factory=Approvals)
     words: tuple[str, ...] = ()
     signals: list[e.Signal] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.finished_root = boundary.finished_root
     s.reopened, s.imported = (), False
     s.steps = {}
-    s.approvals = {}
+    s.approvals = Approvals()
     s.ledger = Ledger(dict(boundary.granted), dict(boundary.spent))
     s.overspent = dict(boundary.overspent)
     s.words = boundary.words
@@ -161,7 +161,7 @@ def _rewind_asked(s: RunState, entry: e.RewindAsked) -> None:
     s.finished = (*s.finished, *s.reopened, *(_failed_marker(one) for one in s.effects() if one.outcome == "failed"))
     s.reopened = ()
     s.heard = heard(s)  # what answered in the half-done segment was heard, whatever becomes of it
-    s.steps, s.approvals = {}, {}
+    s.steps, s.approvals = {}, Approvals()
     s.ledger = Ledger(s.ledger.granted, s.ledger.spent)
     s.generation += 1  # a compensation that failed in an earlier try is another effect now
     s.status, s.code, s.why, s.cancel = "ready", "", "", None
@@ -345,10 +345,10 @@ def _read_cancelled(s: RunState, entry: e.ReadCancelled) -> None:
 
 
 def _asked(s: RunState, entry: e.ApprovalAsked) -> None:
-    s.approvals[entry.id] = Approval(
+    s.approvals.add(Approval(
         entry.id, entry.step, entry.tool_version, entry.digest, entry.at, entry.tool, entry.effect, entry.policy,
         entry.rule, entry.expires_at, entry.requester,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _answered(s: RunState, entry: e.ApprovalAnswered) -> None:
@@ -381,7 +381,7 @@ def _reopen_failed(s: RunState) -> None:
     s.child_results = {child: ended for child, ended in s.child_results.items() if child not in gone}
     s.children = {child: "running" if child in gone else status for child, status in s.children.items()}
     asked = {record.approval for record in s.effects()} | {a.id for a in s.approvals.values() if a.step in s.steps}
-    s.approvals = {id_: approval for id_, approval in s.approvals.items() if id_ in asked}
+    s.approvals = Approvals(approval for approval in s.approvals.values() if approval.id in asked)
 
 
 def _segment_failed(s: RunState, entry: e.SegmentFailed) -> None:
@@ -435,7 +435,7 @@ def _stopped(s: RunState, entry: e.RunStopped) -> None:
     if entry.code == IMPORTED:
         # Where it came from, the run may have gone on: what was said and granted there was used there, or is void here.
         # An approval that let an attempt start which came to nothing may have let the next one start there.
-        s.approvals = {id_: approval for id_, approval in s.approvals.items() if approval.verdict in {"used", "denied"}}
+        s.approvals = Approvals(one for one in s.approvals.values() if one.verdict in {"used", "denied"})
         s.generation += 1
         s.imported = True
         for effect in s.effects():

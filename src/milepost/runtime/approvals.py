@@ -50,15 +50,15 @@ def waiting_for(session: Session, step: ToolStep, effect: Effect | None) -> Wait
     asks = asked or (tool.approval is not False and tool.needs_approval(step.bound))
     if not asks or (effect is not None and effect.approval is not None):
         return None
-    now = session.engine.clock.now()
-    found = _standing(session, step, now)
+    now, binding = session.engine.clock.now(), binding_of(step)
+    found = _standing(session, binding, now)
     if found is not None and found.verdict == "approved":
         step.approval = found.id
         return None
     if found is not None:
         id_, expires_at = found.id, found.expires_at
     else:
-        step.asking = _question(session, step, now)
+        step.asking = _question(session, step, binding, now)
         id_, expires_at = step.asking.id, step.asking.expires_at
     by = f" {ruling.BY_RULE}{verdict.rule!r})" if asked else ""
     until = None if expires_at is None else session.engine.moment(expires_at)
@@ -71,23 +71,20 @@ def binding_of(step: ToolStep) -> Binding:
     return Binding(step.id, tool.name, tool.version, tool.effect, step.bound.digest, step.verdict.policy)
 
 
-def _standing(session: Session, step: ToolStep, now: int) -> Approval | None:
+def _standing(session: Session, call: Binding, now: int) -> Approval | None:
     """Return the approval of exactly this call, asked or given, that may still be answered or used."""
-    asked = [approval for approval in session.state.approvals.values() if approval.step == step.id and approval.open]
-    for approval in asked:
-        stands = approval.binding == binding_of(step) and not approval.expired(now)
-        if stands and (approval.verdict == "asked" or _distrust(session, approval) is None):
+    for approval in session.state.approvals.of(call.step):
+        if approval.stands(call, now) and (approval.verdict == "asked" or _distrust(session, approval) is None):
             return approval
     return None
 
 
-def _question(session: Session, step: ToolStep, now: int) -> e.ApprovalAsked:
-    state, verdict, binding = session.state, step.verdict, binding_of(step)
+def _question(session: Session, step: ToolStep, binding: Binding, now: int) -> e.ApprovalAsked:
+    state, verdict = session.state, step.verdict
     asked = verdict.answer == "ask"
     ttl = verdict.expires_ms if asked and verdict.expires_ms is not None else session.engine.approval_ttl_ms
     requester = session.about.authority.principal
-    earlier = sum(approval.step == step.id for approval in state.approvals.values())
-    place = f"{state.generation}/{earlier}"
+    place = f"{state.generation}/{len(state.approvals.of(step.id))}"
     return e.ApprovalAsked(
         at=now,
         step=step.id,
@@ -106,15 +103,13 @@ def _question(session: Session, step: ToolStep, now: int) -> e.ApprovalAsked:
 
 def stale(session: Session, step: ToolStep, keep: str | None) -> Sequence[e.Entry]:
     """Return the entries that close what was asked or given for a step, all but the one to `keep`."""
-    if not session.state.approvals:
-        return ()
-    now = session.engine.clock.now()
-    return [
-        ApprovalClosed(at=now, id=approval.id, standing=standing, why=why)
-        for approval in session.state.approvals.values()
-        if approval.step == step.id and approval.open and approval.id != keep
-        for standing, why in [_why_closed(session, step, approval, now)]
-    ]
+    closed: list[e.Entry] = []
+    for approval in session.state.approvals.of(step.id):
+        if approval.open and approval.id != keep:
+            now = session.engine.clock.now()
+            standing, why = _why_closed(session, step, approval, now)
+            closed.append(ApprovalClosed(at=now, id=approval.id, standing=standing, why=why))
+    return closed
 
 
 def _why_closed(session: Session, step: ToolStep, approval: Approval, now: int) -> tuple[str, str]:
@@ -139,9 +134,10 @@ def _why_closed(session: Session, step: ToolStep, approval: Approval, now: int) 
 
 def before_use(state: RunState, step: str) -> Callable[[], None]:
     """Return what gives the approvals of a step back what they were, for when a `started` is refused."""
-    if not state.approvals:
+    own = state.approvals.of(step)
+    if not own:
         return _nothing
-    were = [(approval, approval.verdict) for approval in state.approvals.values() if approval.step == step]
+    were = [(approval, approval.verdict) for approval in own]
 
     def give_back() -> None:
         for approval, verdict in were:

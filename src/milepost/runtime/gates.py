@@ -139,8 +139,8 @@ def _without_authority(session: Session, tool: Tool[..., Any]) -> Waiting | None
     if session.state.scopes or session.state.revoked:
         held = session.state.held(held)
     if not tool.scopes and held.expires_at is None:
-        return None  # as most are: nothing depends on the time
-    now = session.engine.clock.now()
+        return None  # as most are
+    now = session.engine.clock.now() if held.expires_at is not None else 0  # where nothing expires it is not asked for
     missing = missing_scopes(held, tool.scopes, now)
     if missing:
         return Waiting("authority", None, f"milepost grant {session.run_id} {' '.join(missing)}")

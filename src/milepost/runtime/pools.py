@@ -37,7 +37,7 @@ def charge(session: Session, entry: e.Entry, spent: list[PoolSpent]) -> Reserve 
         return Reserve(asked.step, asked.cost, session.pools, asked.day, asked.step in state.ledger.reserved)
     if kind in SETTLES and (state.ledger.reserved or getattr(entry, "spent", None)):
         found = SETTLES[kind](state, entry)
-        spent.extend(PoolSpent(one.step, one.spent, session.pools, one.day) for one in found)
+        spent += [PoolSpent(one.step, one.spent, session.pools, one.day) for one in found]
     return None
 
 
@@ -51,7 +51,8 @@ def settled_at_once(session: Session, step: ToolStep) -> list[PoolSpent]:
 def held_beside(session: Session, step: ToolStep) -> frozenset[str]:
     """Return the other steps of the run that hold reservations now."""
     reserved = session.state.ledger.reserved
-    return frozenset(reserved.keys() - {step.id}) if reserved else NOBODY
+    alone = len(reserved) == (step.id in reserved)
+    return NOBODY if alone else frozenset(reserved.keys() - {step.id})
 
 
 async def wait(branch: Branch, step: ToolStep, short: Short, beside: frozenset[str]) -> None:

@@ -88,22 +88,32 @@ class Approvals:
         self._open = self._open_now()
 
 
-class Unasked:
-    """What people see of approvals where entries say nothing of any, as most do."""
+class Foreseen:
+    """What people see of approvals where entries say nothing of any, as most do, or only that a start uses one."""
 
-    rows = answers = ()
+    __slots__ = ("answers",)
+    rows = ()
+
+    def __init__(self, *answers: tuple[str, str, str]) -> None:
+        self.answers = answers
 
     def after(self, entry: e.Entry) -> None:
         """Look at nothing."""
 
 
-UNASKED = Unasked()
+NOTHING = Foreseen()
 
 
-def seeing(state: RunState, entries: Sequence[e.Entry], beside: dict[str, Any]) -> Approvals | Unasked:
+def seeing(state: RunState, entries: Sequence[e.Entry], beside: dict[str, Any]) -> Approvals | Foreseen:
     """Return what gathers what people see of approvals."""
+    if "answers" not in beside and len(entries) == 1 and type(start := entries[0]) is e.EffectStarted:
+        if start.approval is None:
+            return NOTHING
+        used = state.approvals.get(start.approval)
+        if used is not None and used.open:
+            return Foreseen((used.id, "used", used.by))
     about = _named(state, entries)
-    return Approvals(state, about, beside) if about or "answers" in beside else UNASKED
+    return Approvals(state, about, beside) if about or "answers" in beside else NOTHING
 
 
 # What says nothing of any approval, and what speaks of those that it names. Everything else may end them all.

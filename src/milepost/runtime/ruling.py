@@ -205,8 +205,8 @@ def deny(session: Session, effect: Effect, before: list[e.Entry], verdict: Verdi
     now, by = session.engine.clock.now(), f"policy {verdict.rule}"
     answered = [
         e.ApprovalAnswered(at=now, id=asked.id, approved=False, by=by, why=why_denied(verdict))
-        for asked in session.state.approvals.values()
-        if asked.open and asked.step == effect.step
+        for asked in session.state.approvals.of(effect.step)
+        if asked.open
     ]
     spent = None
     if effect.effect == "read":  # a try that was lost may have been charged

@@ -86,10 +86,11 @@ def probe(session: Session, tool: Tool[..., Any], step: str, number: int) -> Pro
     if not stopped or not may_probe(tool.effect):
         return None
     scope = f"tool:{tool.name}"
-    if not any(switch.scope == scope and switch.kind == "breaker" for switch in stopped):
-        return None
-    until = session.engine.clock.now() + tool.timeout_ms + MARGIN_MS
-    return Probing(tool.name, attempt_name(session, step, number), until)
+    for switch in stopped:
+        if switch.scope == scope and switch.kind == "breaker":
+            until = session.engine.clock.now() + tool.timeout_ms + MARGIN_MS
+            return Probing(tool.name, attempt_name(session, step, number), until)
+    return None
 
 
 def opened_since(session: Session, tool: Tool[..., Any], switch: Switch) -> bool:
