@@ -220,7 +220,7 @@ def test_a_run_that_goes_back_leaves_its_segment_and_keeps_what_failed_there() -
     before += [say.started(step=":3", reserve=say.usd(2)), say.confirmed(step=":3")]
     state = say.run(*before, asked(), granted=say.usd(9))
 
-    assert (state.status, state.steps, state.approvals, state.ledger.reserved) == ("ready", {}, {}, {})
+    assert (state.status, state.steps, dict(state.approvals), state.ledger.reserved) == ("ready", {}, {}, {})
     assert [(one.path, one.outcome, bytes(one.output)) for one in state.finished] == [
         (say.PATH, "failed", b'"no route"')
     ]

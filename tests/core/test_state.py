@@ -55,7 +55,7 @@ def test_a_checkpoint_leaves_the_segment_behind_and_keeps_what_lasts() -> None:
     state = say.run(say.started(), say.confirmed(), ASKED, e.Checkpointed(at=30, boundary=next_boundary))
 
     assert (state.visit, state.segment, bytes(state.state)) == (1, "mail", b'"s"')
-    assert (state.steps, state.approvals) == ({}, {})
+    assert (state.steps, dict(state.approvals)) == ({}, {})
     assert (state.finished_segment, state.finished, state.finished_root) == ("pay", (marker,), "r" * 64)
     assert (state.ledger.granted, state.ledger.spent, state.ledger.reserved) == (say.usd(5), say.usd(1), {})
     assert (state.signals, state.children, state.cancel) == ([SIGNAL], {"c1": "running"}, ("ann", "x"))

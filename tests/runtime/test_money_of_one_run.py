@@ -118,6 +118,26 @@ async def test_a_call_that_is_short_rests_and_says_what_suffices(short_: Short, 
     assert (session.polls, session.waits) == ({}, {})
 
 
+@pytest.mark.parametrize(
+    ("short_", "seconds"),
+    [(short(3, 3), [5, 10, 20, 40, 60, 60]), (short(4, 3), [60, 120, 240, 480, 600, 600])],
+)
+def test_who_is_short_again_and_again_looks_ever_more_rarely_up_to_a_bound(short_: Short, seconds: list[int]) -> None:
+    assert [pools.looks_after(short_, times) for times in range(6)] == [second * 1_000 for second in seconds]
+    assert pools.looks_after(short_, 100_000) == seconds[-1] * 1_000
+
+
+def test_how_often_a_run_was_short_is_counted_until_an_effect_is_confirmed_or_it_waits_for_something_else() -> None:
+    session = held(GRANT)
+    counts = []
+    short_, person = e.RunParked(at=5, reason="budget"), e.RunParked(at=5, reason="person")
+    for entry in (short_, short_, person, short_, s.started(reserve=s.usd(2)), short_, s.confirmed(), short_):
+        session.state.apply(entry)
+        counts.append(session.state.short)
+
+    assert counts == [1, 2, 0, 1, 1, 2, 0, 1]  # a start may be taken back: it says nothing yet
+
+
 async def test_a_ceiling_of_a_day_is_looked_at_when_the_day_ends() -> None:
     session = held()
     engine = engine_of(session)

@@ -51,6 +51,23 @@ async def test_it_looks_again_soon_where_what_others_hold_may_suffice_and_later_
         holder.go_on.set()
 
 
+async def test_one_who_is_refused_again_and_again_looks_ever_more_rarely(stage: Stage) -> None:
+    shop = Shop()
+    flow = buying(shop.tool())
+    async with stage.app(flow, still=True) as app:
+        await limit(app, usd=0)
+        handle = await app.start(flow, ["a"], budget=RICH)
+        for times in (1, 2, 4, 8, 10, 10):
+            waiting = await parked(handle, "budget")
+            assert ms(waiting.until) == stage.clock.now() + times * LATER_MS
+            before = (await names(app, handle.id)).count("run_parked")
+            stage.clock.advance(timedelta(milliseconds=times * LATER_MS))
+            await has_entry(app, handle.id, "run_parked", before + 1)
+
+        await limit(app, usd=1)
+        assert await handle.result(timeout="30s") == ["a sold"]
+
+
 async def test_it_looks_when_the_day_ends_only_where_the_ceiling_is_for_a_day(stage: Stage) -> None:
     shop = Shop()
     flow = buying(shop.tool())

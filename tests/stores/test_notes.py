@@ -413,7 +413,9 @@ def test_whoever_writes_and_whenever_tables_catch_up_the_books_are_those_of_a_pl
                     start.approvals = [ApprovalRow(f"ap-{steps}", head.run_id, ":0", "p", "t", b"{}", steps, "asked")]
                 batch.append(start)
                 expected.append(fits)
-            beside: list[Operation] = chance.choice([[], [], [Emit([("a1", 30, b"{}")])], [lost_claim()], [hello(steps)]])
+            beside: list[Operation] = chance.choice(
+                [[], [], [Emit([("a1", 30, b"{}")])], [lost_claim()], [hello(steps)]]
+            )
             place = chance.randint(0, len(batch))
             answers = await subject.write(*batch[:place], *beside, *batch[place:], store=store)
             del answers[place : place + len(beside)]

@@ -1,4 +1,4 @@
-"""What a segment asks of time, chance, signals and children, as the record has it: rules of `state.py`."""
+"""What a segment asks of time, chance, signals and children, and how a run rests: rules of `state.py`."""
 
 from __future__ import annotations
 
@@ -68,3 +68,11 @@ def child_ended(s: RunState, entry: e.ChildEnded) -> None:
 def child_awaited(s: RunState, entry: e.ChildAwaited) -> None:
     """A child's result is waited for."""
     s.steps[entry.step] = ChildWait(entry.child)
+
+
+def parked(s: RunState, entry: e.RunParked) -> None:
+    """A run rests, and nobody holds it."""
+    if not s.ended and s.status != "blocked":
+        s.status = "parked"
+    s.waits_for, s.until, s.ask = entry.reason, entry.until, entry.ask
+    s.short = s.short + 1 if entry.reason == "budget" else 0

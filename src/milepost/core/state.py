@@ -79,6 +79,7 @@ class RunState:
     result: msgspec.Raw | None = None
     result_root: str | None = None
     waits_for: str = ""
+    short: int = 0  # how often it parked for money since an effect was confirmed
     until: int | None = None
     ask: str = ""
     seq: int = 0
@@ -139,7 +140,7 @@ def _boundary(s: RunState, boundary: e.Boundary) -> None:
     s.cancel = boundary.cancel
     s.epoch = max(s.epoch, boundary.epoch)
     s.owner = boundary.owner or s.owner
-    s.segment_attempt = s.generation = 0
+    s.segment_attempt = s.generation = s.short = 0
     s.retry_at = None
 
 
@@ -245,6 +246,7 @@ def _confirmed(s: RunState, entry: e.EffectConfirmed) -> None:
     effect.result, effect.by, effect.external = entry.result, entry.by, entry.external
     effect.final, effect.why = True, entry.why
     s.ledger.settle(entry.step, entry.spent)
+    s.short = 0
     if _by_person(entry.by):
         effect.contradicted = False
     else:
@@ -411,12 +413,6 @@ def _code_changed(s: RunState, entry: c.CodeChanged) -> None:
     s.code_changes = tuple(dict.fromkeys((*s.code_changes, *entry.changes)))
 
 
-def _parked(s: RunState, entry: e.RunParked) -> None:
-    if not s.ended and s.status != "blocked":
-        s.status = "parked"
-    s.waits_for, s.until, s.ask = entry.reason, entry.until, entry.ask
-
-
 def _stopped(s: RunState, entry: e.RunStopped) -> None:
     s.status, s.code, s.why = entry.status, entry.code, entry.why
     s.epoch = max(s.epoch, entry.epoch)
@@ -490,7 +486,7 @@ _RULES: dict[type[e.Entry], Callable[[RunState, Any], None]] = {
     e.Retried: _retried,
     c.Resumed: _resumed,
     c.CodeChanged: _code_changed,
-    e.RunParked: _parked,
+    e.RunParked: awaiting.parked,
     e.RunStopped: _stopped,
     e.RunDone: _done,
 }

@@ -1,7 +1,8 @@
 """Money on its way: what entries ask of shared budgets, what is said where one is short, and of what was overspent.
 
 A step that a shared budget refuses parks. It looks again by itself: soon, where what others hold may be set free; when
-the day ends, where the ceiling is for a day; now and then in any case. Whoever raises the ceiling wakes it at once.
+the day ends, where the ceiling is for a day; now and then in any case. Each time that it parks again it takes twice as
+long, up to a bound: very many may wait for the same money, and for days. Whoever raises the ceiling wakes all at once.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from milepost.runtime.session import Session
 
 log = logging.getLogger("milepost")
-SOON_MS = 5_000
-LATER_MS = 60_000
+SOON_MS, SOON_MOST_MS = 5_000, 60_000
+LATER_MS, LATER_MOST_MS = 60_000, 600_000
 NOBODY = frozenset[str]()
 
 
@@ -62,7 +63,7 @@ async def wait(branch: Branch, step: ToolStep, short: Short, beside: frozenset[s
     """
     session = branch.session
     now = session.engine.clock.now()
-    due = now + (SOON_MS if short.gap <= short.held else LATER_MS)
+    due = now + looks_after(short, session.state.short)
     if short.per == "day":
         due = min(due, next_day(now))
     waiting = Waiting("budget", None, ask(short))
@@ -73,6 +74,12 @@ async def wait(branch: Branch, step: ToolStep, short: Short, beside: frozenset[s
             await session.parked(step.id, waiting, branch.idle)
     finally:
         session.polls.pop(step.id, None)
+
+
+def looks_after(short: Short, times: int) -> int:
+    """Return after how many milliseconds a step looks by itself whose run has parked so often in a row for money."""
+    first, most = (SOON_MS, SOON_MOST_MS) if short.gap <= short.held else (LATER_MS, LATER_MOST_MS)
+    return min(first << min(times, 8), most)
 
 
 def ask(short: Short) -> str:
