@@ -7,6 +7,7 @@ import pytest
 from milepost.definitions.call import (
     Call,
     Finding,
+    amounts,
     conflict,
     did_not_happen,
     happened,
@@ -51,6 +52,27 @@ def test_a_call_keeps_the_last_note_and_adds_up_what_was_spent() -> None:
 def test_an_amount_that_does_not_add_up_is_refused(amount: Any) -> None:
     with pytest.raises(InvalidValue, match=r"spent\['usd'\]"):
         a_call().spent(usd=amount)
+
+
+class Money(Decimal):
+    """A user's own kind of Decimal."""
+
+
+@pytest.mark.parametrize("amount", [Decimal("sNaN"), Decimal("-Infinity"), Money("NaN"), Money(-1), -1, 0.5])
+def test_one_amount_of_several_that_does_not_add_up_is_refused_by_its_unit(amount: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"cost\['eur'\]"):
+        amounts({"usd": Decimal(1), "eur": amount, "calls": 1}, "cost")
+
+
+def test_amounts_of_every_kind_become_decimals_apart_from_what_they_were_given_in() -> None:
+    given: dict[str, Any] = {"usd": Decimal("0.10"), "eur": Money("1.5"), "calls": 2, "free": Decimal(0)}
+
+    found = amounts(given, "cost")
+    given["usd"] = Decimal(9)
+
+    assert found == {"usd": Decimal("0.10"), "eur": Decimal("1.5"), "calls": Decimal(2), "free": Decimal(0)}
+    assert {type(amount) for amount in found.values()} == {Decimal}
+    assert amounts([("usd", 1)], "cost") == {"usd": Decimal(1)}
 
 
 def test_each_finding_says_one_thing() -> None:

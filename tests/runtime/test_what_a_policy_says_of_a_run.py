@@ -174,6 +174,26 @@ def test_without_a_policy_everything_is_allowed_and_with_one_the_call_is_decided
     assert ruling.verdict_on(session, step).rule == "all", "what the call has reserved is left for it"
 
 
+def test_calls_of_one_session_are_each_decided_by_the_file_as_it_is_then(policy: File) -> None:
+    session = held(GRANT)
+    step = step_of(costing())
+    found = under(session, policy.says('rich; allow; when = "budget.left.usd > 8.0"'))
+
+    def decided() -> list[tuple[str, str, bool]]:
+        verdicts = [ruling.verdict_on(session, step) for _ in range(3)]  # from the second on by comparisons alone
+        return [(verdict.answer, verdict.rule, verdict.policy == found.label) for verdict in verdicts]
+
+    assert decided() == [("allow", "rich", True)] * 3
+    policy.says('costs; deny; when = "budget.cost.usd >= 2.0"', ALLOW)
+    assert decided() == [("deny", "costs", True)] * 3
+    policy.says('rich; allow; when = "budget.left.usd > 9.0"')
+    assert decided() == [("deny", "", True)] * 3
+    policy.holds("no policy")
+    assert decided() == [("deny", "", False)] * 3
+    policy.says("order; allow; when = 'args.order == \"o-1\"'")
+    assert decided() == [("allow", "order", True)] * 3
+
+
 # ---------------------------------------------------------------- what follows from a denial
 
 

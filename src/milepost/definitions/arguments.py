@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from milepost.definitions.signatures import Parameter, Signature
 from milepost.definitions.values import (
@@ -70,7 +71,7 @@ class Bound:
         arguments = self._arguments
         kept = self._fresh()
         if not arguments.keyword_only:
-            return fn(*leading, *msgspec.structs.astuple(kept))
+            return fn(*leading, *astuple(kept))
         given = [getattr(kept, name) for name in arguments.positional]
         return fn(*leading, *given, **{name: getattr(kept, name) for name in arguments.keyword_only})
 

@@ -27,6 +27,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 _ASK_AGAIN = "30s"
+_ZERO = Decimal(0)
 _AMOUNTS = (int, Decimal)
 
 
@@ -124,6 +125,9 @@ def amounts(given: Any, what: str) -> dict[str, Decimal]:
     """Return amounts per unit as Decimals. Raises InvalidValue for floats, which do not add up, and below zero."""
     checked = {}
     for unit, amount in dict(given).items():
+        if type(amount) is Decimal and amount.is_finite() and amount >= _ZERO:  # as most are, and each call asks
+            checked[unit] = amount
+            continue
         if isinstance(amount, bool) or not isinstance(amount, _AMOUNTS):
             raise InvalidValue(
                 f"{what}[{unit!r}]", f"{amount!r} is no int or Decimal, and other numbers do not add up exactly"

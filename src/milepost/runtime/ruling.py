@@ -47,15 +47,12 @@ BY_RULE = "(policy rule "
 RECHECK_MS = 600_000  # where nothing tells that a run waits for the policy: an attached run has no such status
 
 
-class WorstCase:
+class WorstCase(msgspec.Struct, gc=False):  # as _Plain a struct: each call makes one, and that runs no Python
     """What a call costs at worst, worked out once for one look at the gate: the policy and the budget see the same."""
 
-    __slots__ = ("_bound", "_found", "_tool")
-
-    def __init__(self, tool: Tool[..., Any], bound: Bound) -> None:
-        self._tool = tool
-        self._bound = bound
-        self._found: Amounts | None = None
+    _tool: Tool[..., Any]
+    _bound: Bound
+    _found: Amounts | None = None
 
     def amounts(self) -> Amounts:
         """Return it per unit, {} for a call that is free. Raises InvalidValue for what is no amount."""
@@ -99,18 +96,15 @@ def request_of(
     )
 
 
-class _Plain:
+class _Plain(msgspec.Struct, gc=False):
     """What plain comparisons may ask of a call, by its path; None for what is not there, or not of a plain type.
 
     It says what `_Views` does, and is spared the making of all that nobody asks for.
     """
 
-    __slots__ = ("_session", "_step", "_worst")
-
-    def __init__(self, session: Session, step: Any, worst: WorstCase) -> None:
-        self._session = session
-        self._step = step
-        self._worst = worst
+    _session: Session
+    _step: Any
+    _worst: WorstCase
 
     def __call__(self, path: tuple[str, ...]) -> Any:
         if path[0] == "args":
