@@ -13,9 +13,13 @@ breaker, of other tools, that stand in the store. The difference is the cost of 
 bare commits that take their turns between the calls. What calls have only noted is written to its tables within their
 time, once in as many entries as a turn has: sooner than it would be otherwise, which is for their disadvantage.
 
+*Deciding* is what of it asks whether the call may go: the time in `gates.gate` (authority, policy, approval, the
+run's own budget) and, inside the transaction, in the look at switches, breakers and the shared budget. That is what the
+target judges. The difference has more in it: money that is reserved and settled, an approval that is used up, and what
+of both is written.
+
 Throughput is decided where many runs commit together, so the same difference is taken once more for a hundred runs
-that each make their calls at once, in one process. What the target judges is the single call, which is the harder of
-the two: nothing of it is shared.
+that each make their calls at once, in one process.
 """
 
 import argparse
@@ -26,17 +30,23 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import milepost as mp
 from benchmarks import baseline
 from benchmarks.child import ROOT, TIMEOUT, command
 from benchmarks.comparing import Bench, Row, Target, judged
 from benchmarks.timing import Slice, Stopwatch
+from milepost.runtime import gates
+from milepost.stores.pooling import Pools
 from milepost.stores.sqlite import writing
+from milepost.stores.stopping import Stops
 
 SCOPE = "bench:act"
 AUTHORITY = mp.Authority("bench", scopes={SCOPE}, tenant="acme")
@@ -44,9 +54,6 @@ BUDGET = {"usd": Decimal(1_000_000)}
 PLENTY = {"usd": Decimal(1_000_000_000)}
 CALLS = 20
 """Calls of one run: a turn."""
-
-writing.BEHIND_MOST = 2 * CALLS
-"""Entries after which tables catch up with notes: so they do in each turn."""
 
 RUNS = 100
 EACH = 2
@@ -162,6 +169,10 @@ EVERYTHING = Kind("everything", act_checked, policy=True, ceilings=True, stands=
 KINDS = {kind.tool.name: kind for kind in (NOTHING, APPROVAL, BUDGETS, EVERYTHING)}
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass
 class Side:
     """One kind's app, open, and how many of its runs there were."""
@@ -170,17 +181,17 @@ class Side:
     kind: Kind
     runs: int = 0
 
-    async def turn(self, calls: int, *, marks: bool = False) -> Slice:
-        """Plan the calls of a fresh run, let them go, and time how they are made."""
+    async def turn(
+        self, calls: int, *, started: Callable[[], None] = nothing, ended: Callable[[], None] = nothing
+    ) -> Slice:
+        """Plan the calls of a fresh run, let them go, and time how they are made: between `started` and `ended`."""
         async with contextlib.AsyncExitStack() as stack:
             (run,) = await self._planned(stack, 1, calls)
-            if marks:
-                print(BEGIN, flush=True)
+            started()
             watch = Stopwatch()
             await self._make(run, calls)
-            if marks:
-                print(END, flush=True)
             done = watch.slice(calls)
+            ended()
             await run.finish()
         return done
 
@@ -266,6 +277,9 @@ def rows(bench: Bench) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
         taken = asyncio.run(_turns(Path(folder), turns))
     yield from compared(taken)
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        decided = asyncio.run(_deciding(Path(folder), turns))
+    yield deciding(decided, statistics.median(_each(taken.fresh, wall=True)))
     turns = max(3, min(TOGETHER, bench.amount(TOGETHER * bench.rounds, least=1) // bench.rounds))
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
         taken = asyncio.run(_turns(Path(folder), turns, runs=bench.amount(RUNS, least=5)))
@@ -285,7 +299,7 @@ class Taken:
 def compared(taken: Taken, *, together: int = 0) -> Iterator[Row]:
     """What is declared costs, per call: the median of (declared - not declared), turn by turn, and in bare commits.
 
-    `together` is how many runs made their calls at once; what they took is not judged.
+    `together` is how many runs made their calls at once.
     """
     how = f"{together} runs together, " if together else ""
     fresh, extended = (statistics.median(_each(turns, wall=True)) for turns in (taken.fresh, taken.extended))
@@ -295,16 +309,20 @@ def compared(taken: Taken, *, together: int = 0) -> Iterator[Row]:
             cost = statistics.median(
                 with_it - without for with_it, without in (_each(pair, wall=wall) for pair in pairs)
             )
-            judged_by = MOST if kind is EVERYTHING and not (wall or together) else None
             yield Row(
                 f"checks of {kind.name}, {how}{'wall' if wall else 'CPU'} (declared - not declared)",
                 f"{cost:.0f} µs a call",
                 fresh=cost / fresh,
                 extended=cost / extended,
                 cpu_us=None if wall else cost,
-                target=judged_by,
-                met=None if judged_by is None else judged_by.met(cost / fresh),
             )
+
+
+def deciding(decided: Sequence[float], fresh: float) -> Row:
+    """What it takes to decide whether a call may go, in microseconds by turn, set against a bare commit."""
+    cost = statistics.median(decided)
+    figure, ratio = f"{cost:.0f} µs a call", cost / fresh
+    return Row(f"checks of {EVERYTHING.name}: deciding", figure, fresh=ratio, target=MOST, met=MOST.met(ratio))
 
 
 def _each(turns: Sequence[Slice], *, wall: bool) -> list[float]:
@@ -331,6 +349,7 @@ async def _in_order(taken: Taken, folder: Path, kinds: Sequence[Kind], turns: in
             for extended in (False, True)
         ]
         sides = [await stack.enter_async_context(opened(folder, kind)) for kind in kinds]
+        stack.enter_context(catching_up(2 * (CALLS if runs == 1 else runs * EACH)))
         for number in range(turns + 1):
             for side in sides:
                 done = await (side.turn(CALLS) if runs == 1 else side.together(runs, EACH))
@@ -338,6 +357,61 @@ async def _in_order(taken: Taken, folder: Path, kinds: Sequence[Kind], turns: in
                     taken.calls[side.kind.name].append(done)
             for made, commit in zip((taken.fresh, taken.extended), bare, strict=True):
                 made.append(commit(CALLS))
+
+
+@contextlib.contextmanager
+def catching_up(entries: int) -> Iterator[None]:
+    """Let tables catch up with notes after as many entries as a turn has, where that is sooner than they would."""
+    before, writing.BEHIND_MOST = writing.BEHIND_MOST, min(entries, writing.BEHIND_MOST)
+    try:
+        yield
+    finally:
+        writing.BEHIND_MOST = before
+
+
+async def _deciding(folder: Path, turns: int) -> list[float]:
+    """Return what deciding took in microseconds a call, turn by turn; the first one warms up, and does not count."""
+    clock = Inside()
+    with clock.around(gates, "gate"), clock.around(Stops, "concern"), clock.around(Pools, "reserve"):
+        async with opened(folder, EVERYTHING) as side:
+            taken: list[float] = []
+            for _ in range(turns + 1):
+                await side.turn(CALLS, started=clock.reset, ended=lambda: taken.append(clock.microseconds / CALLS))
+    return taken[1:]
+
+
+class Inside:
+    """A clock that runs inside some functions."""
+
+    def __init__(self) -> None:
+        self.nanoseconds = 0
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.nanoseconds = 0
+
+    @property
+    def microseconds(self) -> float:
+        """How long it ran."""
+        return self.nanoseconds / 1_000
+
+    @contextlib.contextmanager
+    def around(self, owner: Any, name: str) -> Iterator[None]:
+        """Let it run whenever this function does."""
+        plain = getattr(owner, name)
+
+        def timed(*args: Any) -> Any:
+            began = time.perf_counter_ns()
+            try:
+                return plain(*args)
+            finally:
+                self.nanoseconds += time.perf_counter_ns() - began
+
+        setattr(owner, name, timed)
+        try:
+            yield
+        finally:
+            setattr(owner, name, plain)
 
 
 # ---------------------------------------------------------------- no transaction of their own
@@ -372,7 +446,7 @@ def _syncs(folder: Path, kind: Kind) -> int:
 
 async def _traced(kind: Kind, folder: Path) -> None:
     async with opened(folder, kind) as side:
-        await side.turn(COUNTED, marks=True)
+        await side.turn(COUNTED, started=partial(print, BEGIN, flush=True), ended=partial(print, END, flush=True))
 
 
 def main() -> None:
