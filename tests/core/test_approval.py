@@ -4,6 +4,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from milepost.core.approval import Approval, Binding, approval_id, facts, same_person
 from milepost.core.statement import APPROVAL, domain_of
@@ -25,7 +26,7 @@ def approval(verdict: str = "approved", **more: Any) -> Approval:
 
 
 def id_(run: str = "run-1", visit: int = 0, place: str = "0/0", who: str = "bot", until: int = 30, **bound: str) -> str:
-    return approval_id(run, visit, place, BOUND._replace(**bound), who, until)
+    return approval_id(run, visit, place, replace(BOUND, **bound), who, until)
 
 
 def test_only_an_approval_that_was_given_and_not_used_permits() -> None:
@@ -38,7 +39,7 @@ def test_only_an_approval_that_was_given_and_not_used_permits() -> None:
 @pytest.mark.parametrize("what", list(ANOTHER))
 def test_an_approval_does_not_permit_anything_else(what: str) -> None:
     """Requirement 20."""
-    assert not approval().permits(BOUND._replace(**{what: ANOTHER[what]}), NOW)
+    assert not approval().permits(replace(BOUND, **{what: ANOTHER[what]}), NOW)
 
 
 def test_an_approval_permits_nothing_from_the_moment_on_in_which_it_expires() -> None:

@@ -66,6 +66,16 @@ def test_reserving_nothing_holds_nothing() -> None:
     assert ledger.reserved == {}
 
 
+def test_an_attempt_books_what_a_lost_one_of_its_step_held_and_holds_its_own() -> None:
+    ledger = Ledger(granted=usd(9))
+
+    ledger.begin(":0", usd(3), 1)
+    assert (ledger.spent, ledger.reserved, ledger.since) == ({}, {":0": usd(3)}, {":0": 1})
+    ledger.begin(":0", usd(4), 2)
+
+    assert (ledger.spent, ledger.reserved, ledger.since) == (usd(3), {":0": usd(4)}, {":0": 2})
+
+
 def test_settling_books_what_was_spent_and_releases_the_rest() -> None:
     ledger = Ledger(granted=usd(5), reserved={":0": usd(3)})
 

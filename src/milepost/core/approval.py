@@ -22,7 +22,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+import msgspec
 
 from milepost.core.statement import APPROVAL, statement
 
@@ -41,7 +43,7 @@ UNSIGNED: Final = "unsigned"
 BAD_SIGNATURE: Final = "bad_signature"
 
 
-class Binding(NamedTuple):
+class Binding(msgspec.Struct, frozen=True, gc=False):
     """What an approval is bound to, besides the run and its expiry: one call as it would be made now."""
 
     step: str
@@ -93,8 +95,7 @@ class Approval:
 
     def stands(self, call: Binding, now: int) -> bool:
         """Say whether it may still be answered, or used, for exactly this call: asked before each attempt."""
-        bound = (self.step, self.tool, self.tool_version, self.effect, self.digest, self.policy)  # no `binding` is made
-        return self.verdict in OPEN and call == bound and not self.expired(now)
+        return self.verdict in OPEN and self.binding == call and not self.expired(now)
 
     def permits(self, call: Binding, now: int) -> bool:
         """Say whether this approval lets exactly this call start now."""

@@ -73,6 +73,12 @@ class Ledger:
             self.reserved[step] = cost
             self.since[step] = at
 
+    def begin(self, step: str, cost: Amounts, at: int) -> None:
+        """Hold the cost of an attempt. What a lost one held (of a costed read) is booked: it may have been charged."""
+        if step in self.reserved:
+            self.settle(step, None)
+        self.reserve(step, cost, at)
+
     def release(self, step: str) -> None:
         """Let a step's reservation go: nothing of it was spent."""
         self.reserved.pop(step, None)

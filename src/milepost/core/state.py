@@ -233,8 +233,7 @@ def _started(s: RunState, entry: e.EffectStarted) -> None:
     effect.doubt.ask_at = 0
     effect.retry_at = None
     if entry.reserve:
-        s.ledger.settle(entry.step, None)  # a lost attempt of a costed read may have been charged: it is booked in full
-        s.ledger.reserve(entry.step, entry.reserve, entry.at)
+        s.ledger.begin(entry.step, entry.reserve, entry.at)
     if entry.approval is not None:
         effect.approval = entry.approval
         _approval(s, entry.approval).verdict = "used"

@@ -152,8 +152,9 @@ def _without_authority(session: Session, tool: Tool[..., Any]) -> Waiting | None
 
 def pays(session: Session, step: ToolStep, effect: Effect | None) -> bool:
     """Say whether an attempt reserves: an effect once, a costed read for each attempt, since each may be charged."""
-    lost_read = effect is not None and effect.outcome == "unknown" and step.tool.effect == "read"
-    return lost_read or step.id not in session.state.ledger.reserved
+    if step.id not in session.state.ledger.reserved:
+        return True
+    return effect is not None and effect.outcome == "unknown" and step.tool.effect == "read"
 
 
 def plan(session: Session, step: ToolStep, effect: Effect | None, waiting: Waiting) -> None:

@@ -37,8 +37,8 @@ def charge(session: Session, entry: e.Entry, spent: list[PoolSpent]) -> Reserve 
             return None
         return Reserve(asked.step, asked.cost, session.pools, asked.day, asked.step in state.ledger.reserved)
     if kind in SETTLES and (state.ledger.reserved or getattr(entry, "spent", None)):
-        found = SETTLES[kind](state, entry)
-        spent += [PoolSpent(one.step, one.spent, session.pools, one.day) for one in found]
+        for one in SETTLES[kind](state, entry):
+            spent.append(PoolSpent(one.step, one.spent, session.pools, one.day))  # noqa: PERF401  it is one, mostly
     return None
 
 
