@@ -45,7 +45,7 @@ def test_every_effect_asks_the_kernel_for_a_sync_of_its_own(small: Bench) -> Non
 def test_the_checks_of_a_call_are_counted_in_bare_commits_of_the_same_moment(small: Bench) -> None:
     rows = list(authority.rows(small))
 
-    costs, together, syncs = rows[:6], rows[6:12], rows[12:]
+    costs, deciding, together, syncs = rows[:6], rows[6], rows[7:13], rows[13:]
     for some in (costs, together):
         assert [row.work.split(",")[0] for row in some[::2]] == [
             "checks of everything",
@@ -54,7 +54,9 @@ def test_the_checks_of_a_call_are_counted_in_bare_commits_of_the_same_moment(sma
         ]
     assert ["5 runs together" in row.work for row in (*costs, *together)] == [*[False] * 6, *[True] * 6]
     assert all(row.fresh is not None and row.extended is not None for row in (*costs, *together))
-    assert [row.target is not None for row in (*costs, *together)] == [True, *[False] * 11]
+    assert [row.target is not None for row in (*costs, *together)] == [*[False] * 6, True, *[False] * 5]
+    assert deciding.work == "checks of everything: deciding"
+    assert float(deciding.figure.split()[0]) > 0
     assert [row.verdict for row in syncs] == ["met"] * 3, [row.figure for row in syncs]
 
 
@@ -63,7 +65,7 @@ def test_what_is_declared_costs_what_it_takes_more_than_the_same_calls_without()
     calls[authority.EVERYTHING.name] = [Slice(20, 0.03, 0.005), Slice(20, 0.9, 0.9), Slice(20, 0.03, 0.005)]
     taken = authority.Taken(calls, [Slice(20, 0.02, 0.001)] * 3, [Slice(20, 0.01, 0.001)] * 3)
 
-    everything, wall, *others = authority.compared(taken)
+    everything, wall, *others = authority.compared(taken, together=5)
 
     assert (everything.figure, wall.figure) == ("50 µs a call", "500 µs a call")
     assert everything.fresh == pytest.approx(0.05)
