@@ -169,6 +169,21 @@ def test_what_a_batch_takes_back_is_neither_noted_nor_forgotten_of_what_was_note
     scene(part)
 
 
+def test_a_start_that_is_refused_in_the_middle_of_a_batch_books_nothing_twice_of_what_was_noted_before(
+    scene: Scene,
+) -> None:
+    async def part(subject: Subject, head: Head) -> None:
+        await subject.write(starting(head, "2", ":1"))
+        await subject.write(settling(head, "2", ":1"))
+
+        answers = await subject.write(hello(1), append(head, b"another"), starting(head, "9", ":2"))
+
+        assert [type(answer) for answer in answers] == [bool, type(None), PoolShort]
+        assert await stands(subject.store) == (Decimal(2), Decimal(1))  # type: ignore[arg-type]
+
+    scene(part)
+
+
 def test_what_is_noted_is_seen_by_every_process_at_once(scene: Scene) -> None:
     async def part(subject: Subject, head: Head) -> None:
         other = await subject.other()

@@ -53,7 +53,8 @@ class Pools:
         return found
 
     def forget(self) -> None:
-        """Read anew what is asked for from here on."""
+        """Read anew what is asked for from here on; no append has its turn any more."""
+        self._note = None
         self._facts.forget_pools()
 
     def together(self, appends: Sequence[Append], notes: dict[int, Note] | None = None) -> None:
