@@ -31,6 +31,7 @@ DAY = day_of(1_795_996_800_000)
 DAYS = (DAY, DAY + 1)
 POOLS = ("total", "tenant:acme")
 UNITS = ("usd", "calls")
+SEEDS = (1, 12, 30, 34, 60, 104, 202, 378)  # of thousands that were tried: what is rare happens in these
 Does = Callable[[Ledger], None]
 
 
@@ -49,8 +50,8 @@ class Play:
         self.open: list[SqliteStore] = []
         self.heads: list[Head] = []
         self.number = 0
-        self.wild = chance.choice([0, 0.02, 0.1])  # how much is refused, or decided by itself
-        self.wealth = chance.choice([1, 10, 100])
+        self.wild = chance.choice([0, 0.01, 0.1])  # how much is refused, or decided by itself
+        self.wealth = chance.choice([2, 50])
 
     def opened(self) -> SqliteStore:
         store = SqliteStore(str(self.stores.path), create=True, cipher=self.cipher)
@@ -67,6 +68,9 @@ class Play:
 
     def pools(self) -> tuple[str, ...]:
         return POOLS if self.chance.random() < 0.6 else POOLS[:1]
+
+    def day(self) -> int:
+        return DAYS[self.chance.random() < 0.1]
 
     # ------------------------------------------------------------ what may be asked
 
@@ -100,7 +104,8 @@ class Play:
         chance, run = self.chance, given.head.run_id
         again = chance.random() < 0.35
         step = (self.step_of(given.head) if again else None) or f":{self.next()}"
-        asked = Reserve(step, self.amounts(60), self.pools(), chance.choice(DAYS), again)
+        most = 60 if chance.random() < 0.9 else 60_000  # which no ceiling suffices for
+        asked = Reserve(step, self.amounts(most), self.pools(), self.day(), again)
         given.reserve = asked
         given.effects = [EffectRow(step, "started", "pay#1", "pay", "once", 1, 10)]
         does += [lambda books: books.reserve(run, asked), lambda books: books.open.add((run, step))]
@@ -116,7 +121,7 @@ class Play:
             step = self.step_of(given.head) or f":{self.chance.randint(1, self.next())}"
             if step not in {one.step for one in said}:
                 spent = self.amounts(50) if self.chance.random() < 0.8 else {}
-                said.append(PoolSpent(step, spent, self.pools(), self.chance.choice(DAYS)))
+                said.append(PoolSpent(step, spent, self.pools(), self.day()))
         given.spent = said
         given.effects = [EffectRow(one.step, None) for one in said]
         for one in said:
@@ -194,7 +199,7 @@ class Play:
     def heavy(self) -> tuple[Operation, Does]:
         chance = self.chance
         run = self.a_head(stale=0.5).run_id
-        kind = chance.choice(["ceiling", "ceiling", "ceiling", "kill", "prune", "prune", "throw"])
+        kind = chance.choice(["ceiling", "ceiling", "kill", "kill", "prune", "throw"])
         if kind == "ceiling":
             return self.ceiling()
         if kind == "kill" and run in self.ledger.epochs:
@@ -236,7 +241,7 @@ class Play:
     def batch(self) -> list[tuple[Operation, Does]]:
         chance = self.chance
         operations = [self.an_append() for _ in range(chance.choice([1, 1, 2, 3, 4]))]
-        for _ in range(chance.choice([0, 0, 0, 1, 2])):
+        for _ in range(chance.choice([0, 0, 1, 1, 2])):
             operations.insert(chance.randint(0, len(operations)), self.beside())
         if chance.random() < 0.04:
             operations.insert(chance.randint(0, len(operations)), self.heavy())
@@ -408,7 +413,7 @@ async def play(stores: SqlitePlace, seed: int, turns: int = 50) -> None:
         operation, does = scene.ceiling()
         await scene.open[0].commit([operation])
         does(scene.ledger)
-    stays = chance.choice([0.5, 0.95, 1.0])  # how much one process writes alone
+    stays = chance.choice([0.6, 1.0, 1.0])  # how much one process writes alone
     for _ in range(turns):
         await scene.hold()
         place = 0 if chance.random() < stays else 1
@@ -417,18 +422,18 @@ async def play(stores: SqlitePlace, seed: int, turns: int = 50) -> None:
         await scene.compare(scene.open[chance.randint(0, 1)])
         if chance.random() < 0.1:
             await scene.cut_off(stores.path.with_name("cut-off"))
-        if chance.random() < 0.06:
+        if chance.random() < 0.03:
             scene.leave(chance.randint(0, 1))
     for store in scene.open:
         store.close()
     scene.tables(stores.path)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_is_asked_of_a_store_its_books_are_those_of_a_plain_ledger(
     stores: SqlitePlace, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(writing, "BEHIND_MOST", chance.choice([3, 20, 1_024]))
-    monkeypatch.setattr(kept, "ROWS_KEPT", chance.choice([4, 30, 10_000]))
+    monkeypatch.setattr(kept, "ROWS_KEPT", chance.choice([4, 60, 10_000, 10_000]))
     asyncio.run(play(stores, seed))
