@@ -114,6 +114,25 @@ def test_a_checkpoint_of_a_run_that_rested_makes_it_running(status: str) -> None
     assert fold(say.RUN, [*first, e.Checkpointed(at=3, boundary=say.boundary(visit=1))]).status == "running"
 
 
+SHORT = e.RunParked(at=9, reason="budget", until=99)
+
+
+@pytest.mark.parametrize(
+    ("since", "times"),
+    [
+        ((SHORT,), 2),
+        ((say.started(), say.confirmed(), SHORT), 1),
+        ((say.started(), say.failed(final=True), SHORT), 1),
+        ((say.planned(), say.failed(final=True), SHORT), 2),
+        ((e.RunParked(at=10, reason="signal"), SHORT), 1),
+    ],
+)
+def test_how_often_a_run_was_short_of_money_is_counted_since_it_last_got_some(
+    since: tuple[e.Entry, ...], times: int
+) -> None:
+    assert say.run(SHORT, *since).short == times
+
+
 def test_a_parked_run_says_what_it_waits_for() -> None:
     state = say.run(e.RunParked(at=9, reason="signal", until=99, ask="milepost send"))
 

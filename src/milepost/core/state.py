@@ -79,7 +79,7 @@ class RunState:
     result: msgspec.Raw | None = None
     result_root: str | None = None
     waits_for: str = ""
-    short: int = 0  # how often it parked for money since an effect was confirmed
+    short: int = 0  # how often it parked for money since it last got some
     until: int | None = None
     ask: str = ""
     seq: int = 0
@@ -273,6 +273,7 @@ def _failed(s: RunState, entry: e.EffectFailed) -> None:
         attempt.quiet_at = entry.at if attempt.quiet_at is None else attempt.quiet_at
     if settles(entry):
         s.ledger.settle(entry.step, spent)
+        s.short = 0 if effect.doubt.attempts else s.short  # one that was tried got the money that it asked for
 
 
 def _attempt_settled(s: RunState, entry: e.AttemptSettled) -> None:

@@ -53,7 +53,8 @@ class Pools:
         return found
 
     def forget(self) -> None:
-        """Read anew what is asked for from here on."""
+        """Read anew what is asked for from here on; no append has its turn any more."""
+        self._note = None
         self._facts.forget_pools()
 
     def together(self, appends: Sequence[Append], notes: dict[int, Note] | None = None) -> None:
@@ -108,8 +109,8 @@ class Pools:
             wanted = held + amount
             if spent + wanted > counted.limit:
                 missing = short(counted.key, counted.limit, spent, held, amount)
-                assert missing is not None, "what does not fit is short"
-                raise PoolShort(missing)
+                if missing is not None:  # nothing is, where the last of 28 digits alone says so
+                    raise PoolShort(missing)
             counted.held = wanted
             rows.append((counted, amount))
         facts.reserved[step] = rows
@@ -234,8 +235,11 @@ class Pools:
         pending = self._pending
         if pending.puts.pop(step, None) is None:
             pending.drops[step] = None
-        if self._note is not None:
-            self._note.gone.append(step[1])
+        note = self._note
+        if note is not None:
+            note.gone.append(step[1])
+            if note.held and note.held[0][0] == step[1]:  # what goes is read before what is held: this comes and goes
+                note.held.clear()
 
     def _book(self, counted: Counted, amount: Decimal) -> None:
         spent = self.spent_in(counted) if counted.spent is None else counted.spent

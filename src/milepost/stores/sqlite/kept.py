@@ -21,24 +21,24 @@ ROWS_KEPT = 10_000
 class Kept:
     """The facts of the latest batch, with the version of the data that they are true of."""
 
-    __slots__ = ("_connection", "_version", "facts")
+    __slots__ = ("_connection", "_version", "behind", "facts")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._version = 0
         self.facts: Facts | None = None
-
-    @property
-    def behind(self) -> bool:
-        """Whether the tables are behind, as far as this process knows."""
-        return self.facts is not None and self.facts.behind is not None
+        self.behind = False  # whether the latest batch left tables behind, whatever is still known of it
 
     def take(self) -> Facts:
         """Return what is known inside the transaction that has begun. Who takes it keeps it again, or it is gone."""
         facts, self.facts = self.facts, None
         return facts if facts is not None and self._connection.data_version() == self._version else Facts()
 
-    def keep(self, facts: Facts) -> None:
-        """Keep what a batch knows, right after its commit: before this connection looks at the file again."""
-        if facts.size <= ROWS_KEPT:
+    def keep(self, facts: Facts, *, whole: bool) -> None:
+        """Keep what a batch knows where the `whole` of it is true, right after its commit.
+
+        That is before this connection looks at the file again.
+        """
+        self.behind = facts.behind is not None
+        if whole and facts.size <= ROWS_KEPT:
             self.facts, self._version = facts, self._connection.data_version()

@@ -147,8 +147,7 @@ class SqliteStore:
             # The live connection may show the rows as gone while the file has them: nobody knows. Stop here.
             self._failed = str(error)
             raise StoreFailed(self._failed) from error
-        if batch.whole:
-            self._kept.keep(batch.facts)
+        self._kept.keep(batch.facts, whole=batch.whole)
         for moved in batch.moved.values():
             moved.head.row, moved.head.seq, moved.head.hash = moved.row, moved.seq, moved.hash
         self._commits += 1
