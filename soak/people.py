@@ -21,7 +21,7 @@ import msgspec
 
 import milepost as mp
 from milepost.stores.api import ApprovalRow, OpenEffect, Query, RunRow, Store
-from soak.scene import DESK, NEW, POOL, Orders, Scene, read
+from soak.scene import NEW, POOL, Orders, Scene, read
 from soak.served import BUDGET, SHOP, made
 
 LOOK_S = 0.4
@@ -99,8 +99,7 @@ class People:
         room = BUSY - counts.get("ready", 0) - counts.get("running", 0)
         for _ in range(min(8, room)):
             (name,) = self.chance.choices(list(MIX), list(MIX.values()))
-            if name != DESK or self.orders.desk:
-                await self._start(name)
+            await self._start(name)
 
     async def _start(self, name: str) -> None:
         key = f"{name}-{self.version}-{self.started}"

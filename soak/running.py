@@ -181,13 +181,13 @@ class Soak:
         """Replace version 1 by version 2, a worker after the other; last the one that serves the desk.
 
         Its successor migrates what waits at boundaries. So it goes only once `milepost check` says of the new code that
-        no run would be stranded: the desk takes no orders meanwhile, and what it has begun gets the money that it waits
-        for, and comes to a boundary.
+        no run would be stranded: nothing new is begun meanwhile, and what the desk has begun gets the money and the calls
+        that it waits for, and comes to a boundary.
         """
         self.order(Orders(signals=False))  # so that some of them wait
         for number in range(LAST):
             self._replace(number)
-        self.order(Orders(desk=False, signals=False, plenty=True))
+        self.order(Orders(starts=False, signals=False, plenty=True))
         self._followed()
         deadline = time.monotonic() + SETTLES_WITHIN_S
         while (checked := self.processes.run(NEW, "milepost", "check", "--app", "soak.served:app")).returncode:

@@ -43,7 +43,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What the people do now: start runs, those of the desk among them, signal the desk, and make trouble.
+    """What the people do now: start runs, signal the desk, and make trouble.
 
     `plenty` is that nobody has to wait for the shared budget: else it is raised too slowly for all, and who is of low
     priority may wait for as long as others come.
@@ -52,7 +52,6 @@ class Orders(msgspec.Struct, frozen=True):
 
     round: int = 0
     starts: bool = True
-    desk: bool = True
     signals: bool = True
     trouble: bool = True
     plenty: bool = False

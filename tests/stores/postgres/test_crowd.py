@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from milepost.core.queues import EVERYTHING, Place
+from milepost.core.queues import EVERYTHING, Place, Serving
 from milepost.stores.api import Head
 from milepost.stores.fleet import Enlist, WorkerRow
 from milepost.stores.postgres.connection import SQL
@@ -26,8 +26,10 @@ def worker(name: str, lease_until: int = LATER, ended_at: int | None = None) -> 
     return Enlist(WorkerRow(name, "host", 7, 1, lease_until, ended_at))
 
 
-async def look(store: Any, name: str, most: int, *, leaves: bool) -> list[str]:
-    found = await store._read(lambda reads: reads.due_apart(NOW, ["desk"], most, EVERYTHING, Apart(name, leaves)))
+async def look(
+    store: Any, name: str, most: int, *, leaves: bool, now: int = NOW, serving: Serving = EVERYTHING
+) -> list[str]:
+    found = await store._read(lambda reads: reads.due_apart(now, ["desk"], most, serving, Apart(name, leaves)))
     return [run.id for run in found]
 
 
@@ -178,6 +180,37 @@ def test_what_a_worker_that_does_not_take_its_share_would_have_is_not_passed_ove
         subject.close()
 
         assert {*early} <= {*taken[:12]}
+
+    asyncio.run(scene())
+
+
+@on_each_version
+@pytest.mark.parametrize("leaves", [True, False])
+def test_what_only_one_worker_serves_has_its_turn_beside_what_comes_in_with_a_higher_priority(
+    stores: PostgresPlace, *, leaves: bool
+) -> None:
+    """Half of it is the share of a worker that does not serve its queue; it stood still for as long as others came."""
+
+    async def scene() -> None:
+        store = await stores.open()
+        subject = Subject(stores, store)
+        await subject.write(worker("serves-it"), worker("w1"))
+        rare = [f"a{number:02}" for number in range(6)]
+        for run in rare:
+            await subject.create(run, due=1_000, place=Place(queue="rare"))
+        for number in range(60):
+            await subject.create(f"b{number:02}", due=5_900, place=Place(priority=2))
+        both = Serving(queues=("default", "rare"))
+        soon = await look(store, "serves-it", 80, leaves=leaves, now=5_999, serving=both)
+        in_time = await look(store, "serves-it", 80, leaves=leaves, now=6_000, serving=both)
+        by_others = await look(store, "w1", 80, leaves=leaves, now=6_000, serving=Serving(queues=("default",)))
+        few = await look(store, "serves-it", 8, leaves=leaves, now=6_000, serving=both)
+        subject.close()
+
+        assert not {*rare} & {*soon}  # it is left to whoever has it as his share, and what is urgent comes first
+        assert in_time == [*soon, *rare]
+        assert not {*rare} & {*by_others}
+        assert not {*rare} & {*few}  # where there is no room for all, priorities stand above that
 
     asyncio.run(scene())
 

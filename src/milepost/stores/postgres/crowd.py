@@ -6,6 +6,10 @@ all, whosesoever it is. Every other look leaves them theirs, unless none is his;
 that they come to last. So the share of a worker that has no room, stands still or is dead already waits for a look, not
 for its owner. Priorities stand above all that, and nothing but the next so-many runs is looked at. To a worker that is
 alone all is his own: that is the order of turns.
+
+A share may be that of a worker that does not serve the queue, and what comes in with a higher priority may be left to
+others at every look. So a run that has been due for five seconds is everybody's own, and is not passed over for what is
+left to others: in time it has its turn wherever there is room, by its priority and its moment.
 """
 
 from __future__ import annotations

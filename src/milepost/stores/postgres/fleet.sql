@@ -21,13 +21,15 @@ ORDER BY priority DESC, due, run LIMIT $4;
 -- Where several are at work each has a share of what comes next for all of them, $5 among them: what is its own comes
 -- first, then its neighbours', in turn. Of these it takes few, as somebody is likely to be at them: the list ends before one
 -- more. With $6 it takes none while any of the highest priority is its own, else half of them, from the end that they come to
--- last. Without $6 the very first run is everybody's.
+-- last. Without $6 the very first run is everybody's. So is what has been due for five seconds, at every look: nobody who
+-- is at work may serve its queue, or have room for it beside what comes in meanwhile with a higher priority.
 -- name: due_apart
 WITH crew AS (
     SELECT greatest(count(*), 1) AS many, count(*) FILTER (WHERE id < $5) AS place FROM mp_workers
     WHERE ended_at IS NULL AND lease_until > $1
 ), soonest AS MATERIALIZED (
-    SELECT run, priority, due, (run % many - place + many) % many AS share FROM mp_runs, crew
+    SELECT run, priority, due, due <= $1 - 5000 AS overdue,
+        CASE WHEN due <= $1 - 5000 THEN 0 ELSE (run % many - place + many) % many END AS share FROM mp_runs, crew
     WHERE due <= $1 AND owner IS NULL
         AND workflow IN (SELECT json_array_elements_text($2::json))
         AND ($3::text IS NULL OR queue IN (SELECT json_array_elements_text($3::json)))
@@ -40,12 +42,12 @@ WITH crew AS (
         (SELECT run FROM soonest ORDER BY priority DESC, due, run LIMIT 1) AS first
     FROM soonest
 ), placed AS (
-    SELECT run, share, may, row_number() OVER (ORDER BY priority DESC, $6::bool OR run <> first, share,
+    SELECT run, overdue, share, may, row_number() OVER (ORDER BY priority DESC, $6::bool OR run <> first, share,
         CASE WHEN $6::bool AND share > 0 THEN -due ELSE due END, run) AS place
     FROM soonest, seen
 ), chosen AS MATERIALIZED (
     SELECT run, place FROM (SELECT *, count(*) FILTER (WHERE share > 0) OVER (ORDER BY place) AS others FROM placed) AS listed
-    WHERE others <= may ORDER BY place LIMIT $4::bigint
+    WHERE others <= may OR overdue ORDER BY place LIMIT $4::bigint
 )
 SELECT r.run, id, workflow, attached, status, owner, queue, grp, began
 FROM chosen, LATERAL (SELECT * FROM mp_runs WHERE mp_runs.run = chosen.run OFFSET 0) AS r ORDER BY place;

@@ -194,10 +194,12 @@ DELETE FROM mp_waits WHERE run = ?;
 -- name: anybody_waits
 SELECT 1 FROM mp_waits LIMIT 1;
 
--- A probe that fails spends a try, and tries are bounded: who has made the fewest goes first.
+-- A probe that fails spends a try, and tries are bounded: who has made the fewest goes first. Where calls go on, who has waited
+-- longest does: whoever comes new has made none, and an effect of which nobody knows whether it happened would wait behind all.
 -- name: who_waits
 SELECT w.run FROM mp_waits w JOIN mp_runs r USING (run)
-WHERE w.scope = ?1 AND (?2 = 0 OR w.probes = 1) AND r.owner IS NULL ORDER BY w.spent, w.since, w.run;
+WHERE w.scope = ?1 AND (?2 = 0 OR w.probes = 1) AND r.owner IS NULL
+ORDER BY CASE WHEN ?2 = 1 THEN w.spent ELSE 0 END, w.since, w.run;
 
 -- name: due_by_then
 UPDATE mp_runs SET due = min(coalesce(due, ?1), ?1), until = min(coalesce(until, ?1), ?1) WHERE run = ?2;
