@@ -181,7 +181,7 @@ class Soak:
         """Replace version 1 by version 2, a worker after the other; last the one that serves the desk.
 
         Its successor migrates what waits at boundaries. So it goes only once `milepost check` says of the new code that
-        no run would be stranded: nothing new is begun meanwhile, and what the desk has begun gets the money and the calls
+        no run would be stranded: nothing new is begun meanwhile, and what the desk has begun gets the money and calls
         that it waits for, and comes to a boundary.
         """
         self.order(Orders(signals=False))  # so that some of them wait

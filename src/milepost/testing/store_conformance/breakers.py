@@ -275,6 +275,29 @@ class Waits:
         assert dues[0] < dues[1] < dues[2] < until + 60_000
 
     @proves
+    async def test_the_fewest_attempts_go_first_as_probes_and_who_has_waited_longest_when_it_closes(
+        self, subject: Subject
+    ) -> None:
+        heads = [await subject.held(f"a{number}") for number in range(4)]
+        until = await tripped(subject, heads[3])
+        for at, (head, spent) in enumerate(zip(heads[:3], (2, 0, 0), strict=True), start=20):
+            await subject.done(parked(head, Awaited("tool:charge", probes=True, spent=spent), at=at))
+
+        async def dues(from_: int) -> list[int]:
+            return [((await subject.store.run(f"a{number}")).due or 0) - from_ for number in range(3)]
+
+        await subject.done(started(heads[3], at=until, by="p"))
+        await subject.done(append(heads[3], b"failed", at=until - 1, tried=[failed("p")]))
+        (again,) = await subject.store.switches()
+        assert again.until is not None
+        as_probes = await dues(again.until)
+        assert as_probes[1] == 0 < as_probes[2] < as_probes[0]
+
+        await subject.done(started(heads[3], at=again.until, by="q"))
+        await subject.done(append(heads[3], b"confirmed", at=again.until, tried=[Answered("charge", "q")]))
+        assert await dues(again.until) == [0, 0, 100]
+
+    @proves
     async def test_who_must_not_probe_is_not_due_when_a_probe_is(self, subject: Subject) -> None:
         head, other = await subject.held("a1"), await subject.held("a2")
         await tripped(subject, other)
