@@ -60,7 +60,7 @@ EACH = 2
 """Runs that call together, and calls of each."""
 
 TURNS = 100
-TOGETHER = 8
+TOGETHER = 24
 """Turns of single runs, and of runs together."""
 
 COUNTED = 40
