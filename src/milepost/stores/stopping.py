@@ -105,11 +105,10 @@ class Stops:
         if not append.tried:
             return False
         _ = self.by_scope
+        if breaker.Failed in map(type, append.tried):
+            return True
         known = self._breakers
-        for event in append.tried:  # no generator: this is asked of every outcome
-            if type(event) is breaker.Failed or event.tool in known:
-                return True
-        return False
+        return bool(known) and any(event.tool in known for event in append.tried)
 
     def check(self, append: Append) -> None:
         """Raise SwitchedOff where something stands against an append, unless it is the probe of an open breaker."""
