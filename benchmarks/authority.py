@@ -5,7 +5,7 @@ between calls that a run alone would have to pay for itself. All effects are pla
 everything for an approval, which is then given, and those with nothing for a switch, which is then lifted. What is
 timed is what comes after that, from the gate to the recorded outcome: a person's answer is not counted, and what is
 done with it is. On some machines a file that is made first is synced with less work than one that is made after it, so
-the kinds are opened anew in every order of turns.
+all is opened anew as often as there are kinds, each of them first once.
 
 *Everything* is: listing, a scope, a cost within the run's budget and within a ceiling that its tenant's runs share, an
 approval to consume, a policy of twelve rules of which four fit and two have a condition, and a freeze and an open
@@ -169,8 +169,8 @@ EVERYTHING = Kind("everything", act_checked, policy=True, ceilings=True, stands=
 KINDS = {kind.tool.name: kind for kind in (NOTHING, APPROVAL, BUDGETS, EVERYTHING)}
 
 
-def nothing() -> None:
-    """Do nothing."""
+def unmarked() -> None:
+    """Mark no beginning, and no end."""
 
 
 @dataclass
@@ -182,7 +182,7 @@ class Side:
     runs: int = 0
 
     async def turn(
-        self, calls: int, *, started: Callable[[], None] = nothing, ended: Callable[[], None] = nothing
+        self, calls: int, *, started: Callable[[], None] = unmarked, ended: Callable[[], None] = unmarked
     ) -> Slice:
         """Plan the calls of a fresh run, let them go, and time how they are made: between `started` and `ended`."""
         async with contextlib.AsyncExitStack() as stack:
@@ -333,7 +333,7 @@ def _each(turns: Sequence[Slice], *, wall: bool) -> list[float]:
 
 
 async def _turns(folder: Path, turns: int, *, runs: int = 1) -> Taken:
-    """Let all kinds and both baselines take turns, opened in one order after the other."""
+    """Let all kinds and both baselines take turns, opened as often as there are kinds, each of them first once."""
     kinds = list(KINDS.values())
     taken = Taken({kind.name: [] for kind in kinds}, [], [])
     for first in range(len(kinds)):
